@@ -15,7 +15,7 @@ from scrapy_prioqueue.frontier.redis.operators.doctor import Level
 CREDENTIAL = re.compile(r"token|cookie|session|auth|csrf|log(ged_?)?in|credential|api_?key", re.IGNORECASE)
 
 _SHOWN_ONLY = {"log", "length"}
-_TESTS = {"test", "compare", "log"}
+_TESTS = {"test", "compare", "equal", "log"}
 
 
 def state_findings(code: SpiderCode, roles: Roles, *, logs_in_everywhere: bool = False) -> Iterator[CodeFinding]:
@@ -118,7 +118,9 @@ class _State:
         is_first = min(touch.line for touch in self.writes) < min(touch.line for touch in self.of_pages)
         if self._is_container and any(touch.kind == "put" for touch in self.writes):
             return is_first and uses <= {"iterate", "request", "log"}
-        return (is_first or uses <= _TESTS) and all(touch.kind == "set" for touch in self.writes)
+        if not all(touch.kind == "set" for touch in self.writes):
+            return False
+        return is_first or uses <= _TESTS or all(touch.is_constant for touch in self.writes)
 
     def _taken(self) -> CodeFinding | None:
         take = self.takes[0]
@@ -135,7 +137,9 @@ class _State:
         if counts and (not self._is_container or len(counts) == len(self.writes)):
             return self._counted(uses, read)
         if self._is_container and not self.is_made_by_pages:
-            if uses <= {"member", "length", "compare", "log"}:
+            if uses <= {*_TESTS, "length"}:
+                return self._counted(uses - {"length"}, read)
+            if uses <= {"member", "length", *_TESTS}:
                 text = "each worker knows only its own: what another worker has had comes once more"
                 return self._found("seen here", "warning", read, text, "each-thing-once")
             return self._set_elsewhere(read)
@@ -150,6 +154,9 @@ class _State:
             return self._found("page counter", "wrong", read, text, "count-in-the-request")
         if uses <= {"test", "log"}:
             return None
+        if "equal" in uses:
+            text = "each worker counts only its own pages, so none reaches that number, or each does"
+            return self._found("counter", "wrong", read, text, "flags-and-limits")
         if uses <= _TESTS:
             text = "each worker counts for itself: N workers reach this limit after up to N times as many"
             return self._found("limit", "warning", read, text, "flags-and-limits")
@@ -165,7 +172,7 @@ class _State:
 
     def _at_end(self) -> CodeFinding | None:
         read, uses = self.at_end[0], {use for touch in self.at_end for use in touch.uses}
-        if self._is_container and not uses <= {*_SHOWN_ONLY, "test", "compare"} and not self._is_tally():
+        if self._is_container and not uses <= {*_SHOWN_ONLY, "test", "compare", "equal"} and not self._is_tally():
             text = "each worker has only its own part at its end, and none of it after a kill"
             return self._found("collected", "wrong", read, text, "collect-in-a-pipeline")
         if self._is_container or any(touch.kind == "count" for touch in self.writes):

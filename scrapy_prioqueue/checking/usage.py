@@ -33,7 +33,7 @@ class Touch:
         uses: of a read.
         is_fresh: it was assigned before, in the same call of the same callback.
         is_guarded: a write under a test of the same attribute.
-        is_constant: the value written is a constant.
+        is_constant: the value written is a constant, or made of what the worker has itself.
         is_from_page: the value written is made in a method that has a response.
     """
 
@@ -254,7 +254,11 @@ class _Walk:
             base = base.value
         name = self._name(base)
         if name and (base is target or name in self._usage.containers):
-            self._add(name, kind, target, assigned, is_constant=isinstance(value, ast.Constant))
+            self._add(name, kind, target, assigned, is_constant=self._is_constant(value))
+
+    def _is_constant(self, value: ast.AST) -> bool:
+        names = [node for node in ast.walk(value) if isinstance(node, (ast.Name, ast.Call, ast.Subscript))]
+        return all(is_own(node, self._method) for node in names)
 
     def _expression(self, node: ast.AST, assigned: set[str], written: Collection[str] = ()) -> None:
         """Note the reads in an expression, the changes of containers by their methods, and the calls of methods.
@@ -294,7 +298,7 @@ class _Walk:
             call = parents.get(parent)
             if isinstance(call, ast.Call) and call.func is parent:
                 return self._method_call(node, parent.attr, call)
-        if isinstance(parent, ast.Call) and name_of(parent.func) in {"next", "heappop"} and above in parent.args:
+        if isinstance(parent, ast.Call) and name_of(parent.func) in {"next", "heappop"} and above in parent.args[:1]:
             return "take", self._uses.of(parent)
         if isinstance(parent, ast.Call) and name_of(parent.func) == "heappush" and above in parent.args[:1]:
             return "put", ()

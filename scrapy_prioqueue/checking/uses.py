@@ -7,7 +7,8 @@ from typing import Literal
 
 from scrapy_prioqueue.checking.code import Method, is_request, name_of
 
-Use = Literal["request", "test", "compare", "member", "length", "log", "iterate", "other"]
+Use = Literal["request", "test", "compare", "equal", "member", "length", "log", "iterate", "other"]
+"""`compare` is a limit, `equal` a number that must be met, `test` whether there is a value."""
 
 _LOGS = {"debug", "info", "warning", "warn", "error", "critical", "exception", "log", "print", "msg", "pprint"}
 _STOPS = {"CloseSpider", "close_spider"}
@@ -94,9 +95,10 @@ class Uses:
 def _use_in(comparison: ast.Compare, node: ast.AST) -> Use:
     if any(isinstance(op, (ast.In, ast.NotIn)) for op in comparison.ops):
         return "other" if node is comparison.left else "member"
-    is_with_zero = any(isinstance(side, ast.Constant) and side.value == 0 for side in comparison.comparators)
-    is_equality = all(isinstance(op, (ast.Is, ast.IsNot, ast.Eq, ast.NotEq)) for op in comparison.ops)
-    return "test" if is_equality and (is_with_zero or isinstance(comparison.ops[0], (ast.Is, ast.IsNot))) else "compare"
+    if not all(isinstance(op, (ast.Is, ast.IsNot, ast.Eq, ast.NotEq)) for op in comparison.ops):
+        return "compare"
+    is_with_nothing = any(isinstance(side, ast.Constant) and not side.value for side in comparison.comparators)
+    return "test" if is_with_nothing or isinstance(comparison.ops[0], (ast.Is, ast.IsNot)) else "equal"
 
 
 def _rotates(holder: ast.Dict, value: ast.AST) -> bool:

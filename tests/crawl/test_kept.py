@@ -11,6 +11,7 @@ from typing import Any
 from scrapy import Request
 from scrapy.http import Response
 
+from scrapy_prioqueue.frontier.kept import read_kept
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from tests.crawl.spiders import Follower, path_of
 from tests.support.crawls import WITHIN_S, Crawls
@@ -80,12 +81,15 @@ def test_a_page_comes_back_if_what_is_kept_of_it_is_lost(
     second = worker.start(*PAGES, spider=Inline)
     second.wait_for("asked", *steps(7))
     wait_until(lambda: b'"requests": 3' in told(), what="what is kept is told", within=WITHIN_S)
+    reported = read_kept(told())
     second.kill()
     second.process.wait(within=30)
     gates[7].set()
     third = worker.run(*PAGES, spider=Inline)
 
     assert stopped.items == []
+    # Also those of the first six steps, which are done.
+    assert reported.unstorable >= 7 * len(PAGES)
     assert len(stopped.lines("3 requests that only this worker has were not fetched")) == 1
     # `start()` of a run that resumes stores nothing: the pages came back.
     assert set(PAGES) <= set(second.pages)

@@ -129,6 +129,20 @@ STATE = {
         def parse(self, response):
             yield {"number": next(self.numbers)}
     """,
+    "counter, that must be met": """
+        finished = 0
+        def parse(self, response):
+            self.finished += 1
+            if self.finished == 3:
+                yield {"is_complete": True}
+    """,
+    "limit, of a length": """
+        ids = set()
+        def parse(self, response):
+            self.ids.add(response.url)
+            if len(self.ids) < 100:
+                yield response.follow("/next")
+    """,
     "limit": """
         count = 0
         def parse(self, response):
@@ -362,6 +376,17 @@ def test_state_that_callbacks_share_is_found(name: str) -> None:
                 yield {"page": self.page}
             """,
             id="methods-that-never-run",
+        ),
+        pytest.param(
+            """
+            brands = {"a": 1}
+            active = browsers = 0
+            def parse(self, response):
+                if self.active != self.browsers:
+                    self.active = self.browsers
+                yield {"brand": next(brand for brand in self.brands if brand in response.text)}
+            """,
+            id="a-search-and-a-correction",
         ),
         pytest.param(
             """
