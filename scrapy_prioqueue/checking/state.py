@@ -187,10 +187,13 @@ class _State:
         """Return a finding at the write, with the read that makes it one."""
         write = next((touch for touch in self.writes if touch.method is not read.method), None)
         write = write or next((touch for touch in self.writes if touch.line != read.line), read)
-        where = f"{self.name} in {write.method.name}"
+        is_elsewhere = (write.method.module.file, write.line) != (read.method.module.file, read.line)
+        where = f"{self.name} is read in {read.method.name}"
         if write.method is not read.method:
-            where += f", read in {read.method.name}"
-        if (write.method.module.file, write.line) != (read.method.module.file, read.line):
+            where = f"{self.name} is written in {write.method.name} and read in {read.method.name}"
+        elif self.writes:
+            where = f"{self.name} is written and read in {read.method.name}"
+        if is_elsewhere:
             where += f" (line {read.line})"
         file = write.method.module.file
         return found(level, topic, f"{where}: {text}", section, file=file, line=write.line)

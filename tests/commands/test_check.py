@@ -76,7 +76,7 @@ def test_findings_name_place_and_pattern_and_fail(run: Run, project: Path) -> No
     as_json = run("check", "bad", "--json", *NO_SERVER, settings=SETTINGS)
 
     assert ran.code == as_json.code == 1
-    assert "page counter  checked_spiders.py:22 self.page in parse (line 23): " in ran.out
+    assert "page counter  checked_spiders.py:22 self.page is written and read in parse (line 23): " in ran.out
     assert "docs/ready.md#count-in-the-request\n" in ran.out
     assert ran.out.endswith("bad: not ready for several workers: change what is marked with ✗\n")
     assert (as_json.json["spider"], as_json.json["verdict"]) == ("bad", "wrong")

@@ -420,7 +420,7 @@ def test_state_of_a_base_and_of_the_module_is_found() -> None:
     """)
 
     assert [(one.topic, one.line) for one in found] == [("shared state", 8), ("seen here", 14)]
-    assert found[0].text.startswith("self.shop in parse, read in parse_page (line 15): ")
+    assert found[0].text.startswith("self.shop is written in parse and read in parse_page (line 15): ")
 
 
 LOGIN = """
