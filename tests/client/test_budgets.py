@@ -67,9 +67,7 @@ def test_without_budgets_only_requests_that_name_keys_carry_them(client: Frontie
     assert labels(worker) == {URL: None, "https://a.example/": Label(is_rendered=False, keys=["job"])}
 
 
-def test_a_plan_may_say_that_there_will_be_budgets(
-    redis_server: RedisServer, frontier_name: str, backend: RedisBackend
-) -> None:
+def test_a_plan_may_announce_budgets(redis_server: RedisServer, frontier_name: str, backend: RedisBackend) -> None:
     with FrontierClient(redis_server.url, frontier_name, plan=CrawlPlan(TIERS, has_budgets=True)) as client:
         client.push(URL)
 

@@ -134,7 +134,7 @@ def test_seen_by_a_crawl_that_has_ended(run: Run, backend: RedisBackend) -> None
     assert kinds(run) == ["ended", "unknown"]
 
 
-def test_pending_behind_others_with_nobody_alive(run: Run, backend: RedisBackend) -> None:
+def test_pending_behind_others_without_living_workers(run: Run, backend: RedisBackend) -> None:
     worker = backend.join("w1")
     worker.commit(page(URL), *(page(f"https://b.example/{number}", priority=1) for number in range(4)))
 

@@ -64,7 +64,7 @@ def test_first_slots_are_those_of_all(
     assert "in the order to be served" in run("slots").out
 
 
-def test_first_slots_cost_the_same_whatever_their_number(
+def test_first_slots_cost_the_same_for_any_number(
     run: Run, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch, client: Any
 ) -> None:
     monkeypatch.setattr(slots, "LOOK_LIMIT", 10)
@@ -152,7 +152,7 @@ def test_one_long_queue_changes_no_estimate_of_a_place_among_short_ones(
     assert max(told) <= 450
 
 
-def test_explain_finds_everything_when_told_to(run: Run, backend: RedisBackend, low_limits: None) -> None:
+def test_explain_finds_everything_with_thorough(run: Run, backend: RedisBackend, low_limits: None) -> None:
     worker = backend.join("w1")
     worker.commit(page("https://a.example/?x=1&y=2"), page("https://b.example/", slot="other"))
     worker.commit(*(page(f"https://s{number}.example/") for number in range(30)))
@@ -188,7 +188,7 @@ def test_requests_of_little_slots_are_read_by_ever_larger_calls(
     link.close()
 
 
-def test_doctor_tells_how_far_it_is_and_goes_through_the_keys_once(
+def test_doctor_shows_its_progress_and_reads_the_keys_once(
     backend: RedisBackend,
     monkeypatch: pytest.MonkeyPatch,
     redis_server: RedisServer,

@@ -78,7 +78,7 @@ def test_no_slot_has_a_limit(run: Run, backend: RedisBackend) -> None:
     ]
 
 
-def test_limit_of_a_slot_is_shown_with_all_that_is_said_of_it(run: Run, backend: RedisBackend) -> None:
+def test_limit_of_a_slot_is_shown_with_all_its_sources(run: Run, backend: RedisBackend) -> None:
     worker = backend.join("w1", policy=LIMITS, clock=None)
     worker.commit(*(page(f"https://a.shop.example/{number}") for number in range(9)))
     assert len(worker.lease(9)) == 2
@@ -135,7 +135,7 @@ def test_a_slot_that_its_site_has_closed_is_shown_and_opened(run: Run, backend: 
 
 
 @pytest.mark.parametrize("slot", ["http://me@10.0.0.1:8080", "Proxy 1"])
-def test_a_slot_is_limited_and_opened_by_whatever_name_a_spider_has_given_it(
+def test_a_slot_is_limited_and_opened_by_any_name_that_a_spider_gave_it(
     run: Run, backend: RedisBackend, slot: str
 ) -> None:
     worker = backend.join("w1", clock=None)
@@ -236,7 +236,7 @@ def test_budget_of_a_key_is_shown(run: Run, worker: Worker) -> None:
     assert "*, every key without caps of its own" in run("budget", "*").out
 
 
-def test_budget_that_is_raised_tells_what_to_put_back(run: Run, worker: Worker, frontier_name: str) -> None:
+def test_budget_that_is_raised_shows_what_to_put_back(run: Run, worker: Worker, frontier_name: str) -> None:
     assert "requests given up over it" in run("budget", "small.example").out
 
     shown = run("budget", "small.example", "--pages", "50", "--bytes", "5e12").out

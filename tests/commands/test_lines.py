@@ -113,7 +113,7 @@ def tier(stored: Any) -> int:
     return int(stored.rank + 2**44) >> 45
 
 
-def test_explain_tells_the_share_of_a_tier(run: Run, backend: RedisBackend) -> None:
+def test_explain_shows_the_share_of_a_tier(run: Run, backend: RedisBackend) -> None:
     worker = backend.join("w1", tiers=TIERS, policy=POLICIES["weights"])
     worker.commit(*(page(f"https://a.example/{number}", tier=number % 4) for number in range(9)))
 

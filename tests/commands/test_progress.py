@@ -240,9 +240,7 @@ def test_no_more_is_read_than_was_expected(
     inspector.link.close()
 
 
-def test_no_more_is_handed_out_than_was_looked_at(
-    worker: Worker, redis_server: RedisServer, frontier_name: str
-) -> None:
+def test_no_more_is_returned_than_was_read(worker: Worker, redis_server: RedisServer, frontier_name: str) -> None:
     worker.commit(*(page(f"https://s{number % 60}.example/{number}") for number in range(3000)))
     inspector = Inspector(Link(redis_server.url), frontier_name)
     for containing in [(), (b"example",), (b"s1", b"s2")]:

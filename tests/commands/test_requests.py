@@ -278,7 +278,7 @@ def test_find_shows_so_many_and_says_that_there_are_more(run: Run, backend: Redi
     assert run("find", "(").code == 2
 
 
-def test_terminal_is_safe_from_what_pages_say(run: Run, backend: RedisBackend) -> None:
+def test_terminal_is_safe_from_texts_of_pages(run: Run, backend: RedisBackend) -> None:
     worker = backend.join("w1")
     worker.commit(page("https://a.example/1", slot="\x1b[31mred\u202e", meta={"x": "\x1b]0;title\x07", "y": "[bold]"}))
     stored = run("peek", "--json").json[0]

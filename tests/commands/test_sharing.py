@@ -55,7 +55,7 @@ def worker(backend: RedisBackend) -> Worker:
     return worker
 
 
-def test_status_tells_of_limits_shares_marks_and_budgets(run: Run, worker: Worker) -> None:
+def test_status_shows_limits_weights_marks_and_budgets(run: Run, worker: Worker) -> None:
     shown = run("status", columns=80).out
 
     assert ": open, flooded" in shown
@@ -70,7 +70,7 @@ def test_status_tells_of_limits_shares_marks_and_budgets(run: Run, worker: Worke
     assert run("top", "--count", "1", "--json").json["waiting_for_leases"] == 1
 
 
-def test_status_tells_whose_policy_is_in_force(run: Run, backend: RedisBackend) -> None:
+def test_status_shows_whose_policy_is_in_force(run: Run, backend: RedisBackend) -> None:
     unset = frozenset(PARTS)
     backend.join(
         "w1", policy=Policy(slots={"a": SlotLimit(burst=2)}, weights=(2, 1), unset=unset - {"slots", "weights"})
@@ -108,7 +108,7 @@ def test_status_before_a_flood_and_with_little_memory(
     assert "the server is short of memory; discovery continues when it isn't" in run("status").out
 
 
-def test_a_flood_at_the_limit_of_all_requests_is_said_to_be_that(run: Run, backend: RedisBackend) -> None:
+def test_a_flood_at_the_pending_limit_is_shown_as_such(run: Run, backend: RedisBackend) -> None:
     policy = Policy(slots={"*": SlotLimit(delay=3600.0)}, high_water=20, low_water=5, pending_limit=30, discovery=[1])
     worker = backend.join("w1", tiers=("high", "low"), policy=policy)
     worker.commit(*(kept("job", f"https://a.example/{number}", tier=1) for number in range(30)))
@@ -130,7 +130,7 @@ def test_status_looks_at_some_budgets_where_there_are_many(
     assert "more than 1," in run("status").out
 
 
-def test_slots_tell_their_limits(run: Run, worker: Worker) -> None:
+def test_slots_show_their_limits(run: Run, worker: Worker) -> None:
     shown = run("slots", columns=80).out
     found = {slot["slot"]: slot for slot in run("slots", "--json").json["slots"]}
 
@@ -168,7 +168,7 @@ def reasons(run: Run, url: str) -> dict[str, str]:
     return {reason["kind"]: reason["text"] for reason in run("explain", url, "--json").json["reasons"]}
 
 
-def test_explain_tells_what_holds_a_request_up(run: Run, worker: Worker) -> None:
+def test_explain_shows_what_delays_a_request(run: Run, worker: Worker) -> None:
     assert reasons(run, "https://slow.example/2")["rate"].startswith("slot slow.example waits for its rate, 1 min 4")
     assert "a request every 1 min 40 s, from the settings" in reasons(run, "https://slow.example/2")["rate"]
     found = reasons(run, "https://a.shop.example/2")
@@ -180,7 +180,7 @@ def test_explain_tells_what_holds_a_request_up(run: Run, worker: Worker) -> None
     assert all(line.startswith("  ") for line in shown.splitlines()[1:])
 
 
-def test_explain_tells_that_a_slot_was_closed(run: Run, backend: RedisBackend) -> None:
+def test_explain_shows_that_a_slot_was_closed(run: Run, backend: RedisBackend) -> None:
     worker = backend.join("w1", clock=None)
     worker.commit(page("https://a.example/"))
     worker.exchange(demand=Demand(0, notes=[Closing("a.example", 90_000)]))
@@ -194,7 +194,7 @@ def test_explain_tells_that_a_slot_was_closed(run: Run, backend: RedisBackend) -
     assert "rate" not in found
 
 
-def test_explain_tells_of_a_rate_that_is_slower_than_the_pause(run: Run, backend: RedisBackend) -> None:
+def test_explain_shows_a_rate_that_is_slower_than_the_pause(run: Run, backend: RedisBackend) -> None:
     worker = backend.join("w1", clock=None, policy=Policy(slots={"*": SlotLimit(delay=1000)}))
     worker.commit(*(page(f"https://a.example/{number}") for number in range(2)))
     assert len(worker.lease(1)) == 1
@@ -206,7 +206,7 @@ def test_explain_tells_of_a_rate_that_is_slower_than_the_pause(run: Run, backend
     assert "waits for its rate, 16 min" in found["rate"]
 
 
-def test_status_and_slots_tell_that_a_slot_was_closed(run: Run, backend: RedisBackend) -> None:
+def test_status_and_slots_show_that_a_slot_was_closed(run: Run, backend: RedisBackend) -> None:
     worker = backend.join("w1", clock=None)
     worker.commit(page("https://a.example/"), page("https://b.example/"))
     worker.exchange(demand=Demand(0, notes=[Closing("a.example", 90_000), Closing("elsewhere.example", 90_000)]))
@@ -223,7 +223,7 @@ def test_status_and_slots_tell_that_a_slot_was_closed(run: Run, backend: RedisBa
     assert "closed" not in run("slots").out
 
 
-def test_explain_tells_of_budgets(run: Run, backend: RedisBackend, frontier_name: str) -> None:
+def test_explain_shows_budgets(run: Run, backend: RedisBackend, frontier_name: str) -> None:
     worker = backend.join("w1", policy=Policy(budgets={"*": Budget(pages=2)}), clock=None)
     worker.commit(*(kept("a", f"https://a.example/{number}") for number in range(2)))
     assert len(worker.lease(9)) == 2

@@ -49,7 +49,7 @@ def test_a_page_that_never_ends_is_shown_and_given_to_others(
     assert not results[0].lines("Traceback")
 
 
-def test_a_worker_whose_loop_is_blocked_is_told_of_and_the_crawl_ends_without_it(
+def test_a_worker_whose_loop_is_blocked_is_shown_and_the_crawl_ends_without_it(
     run: Run, crawls: Crawls, site: Site, tmp_path: Path
 ) -> None:
     pages = [f"/{number}" for number in range(6)]

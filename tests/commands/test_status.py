@@ -52,7 +52,7 @@ def test_a_worker_whose_engine_is_paused_is_not_idle(run: Run, backend: RedisBac
     assert "paused (engine)" not in run("status").out
 
 
-def test_status_and_doctor_tell_what_a_bloom_filter_loses(run: Run, backend: RedisBackend) -> None:
+def test_status_and_doctor_show_the_losses_of_a_bloom_filter(run: Run, backend: RedisBackend) -> None:
     worker = backend.join("w1", seen=SeenPolicy("bloom", 100, 0.1))
     worker.commit(*(push(f"{number}", fingerprint=b"%020d" % number) for number in range(300)))
 

@@ -188,7 +188,7 @@ def test_bad_lines_can_be_left_out(run: Run, worker: Worker, tmp_path: Path) -> 
     assert (only_bad.code, only_bad.out.partition(", into")[0]) == (1, "0 pushed, 1 left out")
 
 
-def test_error_in_a_file_tells_where_and_what_is_stored(run: Run, worker: Worker, tmp_path: Path) -> None:
+def test_error_in_a_file_names_the_line_and_what_is_stored(run: Run, worker: Worker, tmp_path: Path) -> None:
     file = tmp_path / "urls.txt"
     file.write_text("".join(f"https://a.example/{number}\n" for number in range(2000)) + "{\n")
 

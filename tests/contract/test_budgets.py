@@ -368,7 +368,7 @@ def test_the_crawl_ends_with_what_is_over_budget(backend: Backend) -> None:
 # Claims, crawls and workers that join
 
 
-def test_a_claim_is_granted_whatever_the_budget_and_counted(backend: Backend) -> None:
+def test_a_claim_is_granted_beyond_the_budget_and_counted(backend: Backend) -> None:
     worker = backend.join(policy=capped(k=Budget(pages=1)))
     fill(worker, 1, "k")
     worker.lease(1)

@@ -41,7 +41,7 @@ def lost(backend: Backend, worker: Worker) -> Lease:
 # Requests that the frontier doesn't know
 
 
-def test_request_that_nobody_knows_is_stored_and_leased_to_who_claims_it(backend: Backend) -> None:
+def test_unknown_request_is_stored_and_leased_to_the_claiming_worker(backend: Backend) -> None:
     worker = backend.join()
     request = push("found while the server was away", 3, "b.example", fingerprint=b"fingerprint 1")
 
@@ -281,7 +281,7 @@ def test_slot_whose_head_is_claimed_has_the_rank_of_its_next_request(backend: Ba
     assert worker.lease_payloads() == ["b5", "a9"]
 
 
-def test_slot_whose_last_request_is_claimed_is_gone_and_comes_back_at_the_end_of_the_turns(backend: Backend) -> None:
+def test_slot_whose_last_request_is_claimed_returns_at_the_end_of_the_turns(backend: Backend) -> None:
     worker = backend.join(order="fifo")
     worker.commit(push("a1", slot="a.example"))
     only = lost(backend, worker)
@@ -308,7 +308,7 @@ def test_claim_from_the_middle_of_a_queue_leaves_slot_and_turns_as_they_were(bac
 # Batches that come again
 
 
-def test_repeated_batch_tells_the_claims_again_and_applies_nothing(backend: Backend) -> None:
+def test_repeated_batch_returns_its_claims_again_and_applies_nothing(backend: Backend) -> None:
     worker = backend.join()
     batch = Batch(1, [push("0"), Claim(push("1")), Claim(push("2"))])
 
@@ -331,7 +331,7 @@ def test_claims_of_the_last_batch_only_are_reported_again(backend: Backend) -> N
     assert [dict(committed.claimed) for committed in answer.committed] == [{}, {}]
 
 
-def test_next_session_of_a_worker_is_told_nothing_of_the_claims_of_the_last(backend: Backend) -> None:
+def test_next_session_of_a_worker_gets_no_claims_of_the_last(backend: Backend) -> None:
     worker = backend.join()
     worker.commit(Claim(push("1")))
     joined = worker.join()

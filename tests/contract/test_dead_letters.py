@@ -16,7 +16,7 @@ def give_up(worker: Worker, *names: str, reason: str = "download", traceback: st
         worker.commit(Fail(lease.lease_id, lease.attempt, reason, f"{name} failed", traceback))
 
 
-def test_a_dead_letter_tells_what_happened(backend: Backend) -> None:
+def test_a_dead_letter_says_what_happened(backend: Backend) -> None:
     worker = backend.join()
     give_up(worker, "a", reason="callback", traceback="Traceback …\nKeyError: 'price'")
 
@@ -79,7 +79,7 @@ def test_dead_letters_over_budget_of_this_crawl_are_kept_beyond_the_limit(backen
     assert sorted(letter.payload for letter in worker.dead_letters()) == [b"d", b"e", b"f"]
 
 
-def test_a_worker_is_told_of_which_reasons_letters_are_dropped(backend: Backend) -> None:
+def test_a_worker_learns_the_reasons_of_dropped_letters(backend: Backend) -> None:
     worker = backend.join(dead_limit=1)
     give_up(worker, "a", "b", "c", reason=DEAD_BY_BUDGET)
     give_up(worker, "d", reason="decode")

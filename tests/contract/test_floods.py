@@ -53,7 +53,7 @@ def test_a_flood_begins_at_the_high_mark_and_ends_at_the_low_one(backend: Backen
     assert not is_flooded(worker)
 
 
-def test_all_workers_are_told(backend: Backend) -> None:
+def test_all_workers_are_informed(backend: Backend) -> None:
     first, second = join(backend, "w1"), join(backend, "w2")
     fill(first, 0, 10)
 
@@ -171,7 +171,7 @@ def test_a_suspect_of_a_discovery_tier_goes_as_others_do(backend: Backend) -> No
     assert suspect.attempt == 3
 
 
-def test_without_discovery_tiers_a_flood_is_only_told(backend: Backend) -> None:
+def test_without_discovery_tiers_a_flood_is_only_reported(backend: Backend) -> None:
     worker = join(backend, policy=Policy(high_water=10, low_water=5))
     fill(worker, LISTING, 12)
 

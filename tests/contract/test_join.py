@@ -63,7 +63,7 @@ def test_a_crawl_whose_workers_have_left_is_resumed(backend: Backend) -> None:
     assert not backend.worker("w2").join().is_new
 
 
-def test_a_worker_that_returns_has_its_leases_given_back_at_once(backend: Backend) -> None:
+def test_leases_of_a_worker_that_returns_are_recovered_at_once(backend: Backend) -> None:
     killed, other = backend.join("w1"), backend.join("w2")
     killed.commit(*(push(str(number), number) for number in range(5)))
     leases = killed.lease(3)
@@ -79,7 +79,7 @@ def test_a_worker_that_returns_has_its_leases_given_back_at_once(backend: Backen
     assert not other.commit(*map(ack, elsewhere)).void
 
 
-def test_a_worker_that_joins_finds_expired_leases_given_back(backend: Backend) -> None:
+def test_a_worker_that_joins_reaps_expired_leases(backend: Backend) -> None:
     killed = backend.join("w1", max_attempts=2)
     killed.commit(push("1"), push("2", 1))
     killed.lease()
@@ -216,13 +216,13 @@ def test_workers_with_the_same_crawl_id_work_on_one_crawl(backend: Backend) -> N
     assert not backend.worker("w2", crawl_id="monday").join().is_new
 
 
-def test_a_worker_without_a_crawl_id_joins_whatever_is_there(backend: Backend) -> None:
+def test_a_worker_without_a_crawl_id_joins_any_crawl(backend: Backend) -> None:
     backend.join("w1", crawl_id="monday")
 
     assert not backend.worker("w2").join().is_new
 
 
-def test_a_worker_that_comes_late_to_a_crawl_id_is_told_so(backend: Backend) -> None:
+def test_a_worker_with_the_id_of_an_ended_crawl_is_rejected(backend: Backend) -> None:
     end_crawl(backend.join("w1", crawl_id="monday"))
 
     with pytest.raises(CrawlEnded, match="monday"):
@@ -283,7 +283,7 @@ def test_a_crawl_with_an_id_is_refused_while_one_without_is_unfinished(backend: 
         backend.worker("w2", crawl_id="tuesday").join()
 
 
-def test_a_crawl_that_nobody_is_in_and_nothing_is_left_of_gives_way_to_another_id(backend: Backend) -> None:
+def test_an_empty_crawl_without_workers_gives_way_to_another_id(backend: Backend) -> None:
     worker = backend.join("w1", crawl_id="monday")
     worker.commit(push("1", fingerprint=b"fingerprint 1"))
     worker.commit(*map(ack, worker.lease()))
@@ -433,7 +433,7 @@ def test_tiers_may_be_a_list_or_a_tuple(backend: Backend) -> None:
 # What requests are crawled with
 
 
-def test_a_worker_is_told_what_the_first_one_crawls_with(backend: Backend) -> None:
+def test_a_worker_gets_the_description_of_the_first_one(backend: Backend) -> None:
     first, second = backend.worker("w1", spider="fr"), backend.worker("w2", spider="de")
 
     assert first.join().spider == "fr"

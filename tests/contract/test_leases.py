@@ -21,7 +21,7 @@ def test_a_lease_carries_what_was_pushed(backend: Backend) -> None:
     assert 0 <= lease.lease_id < 2**53
 
 
-def test_an_empty_and_a_large_payload_come_back_unchanged(backend: Backend) -> None:
+def test_an_empty_and_a_large_payload_are_returned_unchanged(backend: Backend) -> None:
     worker = backend.join()
     worker.commit(push("", 0), push("x" * 10**6, 1))
 
@@ -170,7 +170,7 @@ def test_the_late_ack_of_a_worker_that_leased_it_again_is_void(backend: Backend)
     assert not worker.commit(ack(lease)).void
 
 
-def test_an_ack_counts_as_long_as_nobody_has_reaped_the_lease(backend: Backend) -> None:
+def test_an_ack_counts_until_the_lease_is_reaped(backend: Backend) -> None:
     worker = backend.join()
     worker.commit(push("1"))
     (lease,) = worker.lease()
@@ -279,7 +279,7 @@ def test_releases_never_make_a_dead_letter(backend: Backend) -> None:
     assert worker.depth().pending == 1
 
 
-def test_the_holder_is_told_by_worker_and_attempt_after_a_release(backend: Backend) -> None:
+def test_worker_and_attempt_identify_the_holder_after_a_release(backend: Backend) -> None:
     first, second = backend.join("w1"), backend.join("w2")
     first.commit(push("1"))
     (released,) = first.lease()
@@ -346,7 +346,7 @@ def test_an_expired_lease_can_be_renewed_until_it_is_reaped(backend: Backend) ->
     assert not worker.commit(ack(lease)).void
 
 
-def test_renewing_tells_which_leases_are_not_held_any_more(backend: Backend) -> None:
+def test_renewing_returns_the_leases_that_were_lost(backend: Backend) -> None:
     worker, other = backend.join("w1"), backend.join("w2")
     worker.commit(*(push(str(number), number) for number in range(4)))
     held, acked, expired, mine = worker.lease(4)
@@ -391,7 +391,7 @@ def test_reconciling_releases_what_this_worker_does_not_know_of(backend: Backend
     assert not other.commit(*map(ack, elsewhere)).void
 
 
-def test_reconciling_gives_back_a_lease_known_by_another_attempt_only(backend: Backend) -> None:
+def test_reconciling_releases_a_lease_known_by_another_attempt_only(backend: Backend) -> None:
     worker = backend.join()
     worker.commit(push("1"))
     (old,) = worker.lease()

@@ -117,7 +117,7 @@ def test_a_thousand_slots_that_wait_delay_no_other(backend: Backend) -> None:
     assert worker.lease_payloads() == ["last"]
 
 
-def test_a_slot_that_comes_back_keeps_its_turn(backend: Backend) -> None:
+def test_a_slot_that_opens_keeps_its_turn(backend: Backend) -> None:
     worker = backend.join(policy=Policy({"a": SlotLimit(1.0)}))
     fill(worker, "abc", 3)
     assert "".join(lease.slot for lease in worker.lease(3)) == "abc"
@@ -289,7 +289,7 @@ def test_no_more_requests_of_a_slot_are_leased_than_may_run(backend: Backend) ->
 
 
 @pytest.mark.parametrize("end", [ack, fail, release])
-def test_a_full_slot_comes_back_when_a_lease_ends(backend: Backend, end: type) -> None:
+def test_a_full_slot_opens_when_a_lease_ends(backend: Backend, end: type) -> None:
     worker = backend.join(policy=limited(concurrency=1))
     fill(worker, "a", 3)
     (lease,) = worker.lease(3)
@@ -301,7 +301,7 @@ def test_a_full_slot_comes_back_when_a_lease_ends(backend: Backend, end: type) -
     assert len(worker.lease(3)) == 1
 
 
-def test_a_full_slot_comes_back_when_a_lease_expires(backend: Backend) -> None:
+def test_a_full_slot_opens_when_a_lease_expires(backend: Backend) -> None:
     first, second = (backend.join(name, policy=limited(concurrency=1)) for name in ("w1", "w2"))
     fill(first, "a", 3)
     first.lease(3)
@@ -312,7 +312,7 @@ def test_a_full_slot_comes_back_when_a_lease_expires(backend: Backend) -> None:
     assert len(second.lease(3)) == 1
 
 
-def test_a_full_slot_comes_back_when_its_worker_does(backend: Backend) -> None:
+def test_a_full_slot_opens_when_its_worker_returns(backend: Backend) -> None:
     worker = backend.join(policy=limited(concurrency=1))
     fill(worker, "a", 3)
     worker.lease(3)
@@ -322,7 +322,7 @@ def test_a_full_slot_comes_back_when_its_worker_does(backend: Backend) -> None:
     assert len(again.lease(3)) == 1
 
 
-def test_a_full_slot_comes_back_when_a_worker_knows_nothing_of_a_lease(backend: Backend) -> None:
+def test_a_full_slot_opens_when_a_worker_does_not_know_a_lease(backend: Backend) -> None:
     worker = backend.join(policy=limited(concurrency=1))
     fill(worker, "a", 3)
     worker.lease(3)
@@ -332,7 +332,7 @@ def test_a_full_slot_comes_back_when_a_worker_knows_nothing_of_a_lease(backend: 
     assert len(worker.lease(3)) == 1
 
 
-def test_a_full_slot_that_comes_back_has_no_earlier_turn_in_other_tiers(backend: Backend) -> None:
+def test_a_full_slot_that_opens_has_no_earlier_turn_in_other_tiers(backend: Backend) -> None:
     policy = replace(limited(concurrency=1), discovery=(1,))
     worker = backend.join(order="fifo", max_attempts=1, policy=policy)
     worker.commit(push("lost", rank_of(1, 0), "b"))
@@ -449,7 +449,7 @@ def test_a_new_crawl_owes_nothing_to_the_last_one(backend: Backend) -> None:
 # Suspects and claims
 
 
-def test_a_claim_is_granted_whatever_the_limits_and_counted(backend: Backend) -> None:
+def test_a_claim_is_granted_beyond_the_limits_and_counted(backend: Backend) -> None:
     worker = backend.join(policy=limited(1.0, concurrency=2))
     fill(worker, "a", 3)
     worker.lease(1)
@@ -508,7 +508,7 @@ def test_a_suspect_counts_against_the_limits_of_its_slot(backend: Backend) -> No
 # What workers are told
 
 
-def test_a_worker_is_told_when_a_slot_opens(backend: Backend) -> None:
+def test_a_worker_learns_when_a_slot_opens(backend: Backend) -> None:
     worker = backend.join(policy=limited(1.0))
     fill(worker, "a", 3)
 
@@ -517,7 +517,7 @@ def test_a_worker_is_told_when_a_slot_opens(backend: Backend) -> None:
     assert worker.ask(10).next_due_s == 0.46
 
 
-def test_a_worker_with_a_horizon_is_told_to_ask_in_the_middle_of_it(backend: Backend) -> None:
+def test_a_worker_that_looks_ahead_asks_in_the_middle_of_that_time(backend: Backend) -> None:
     worker = backend.join(policy=limited(1.0))
     fill(worker, "a", 3)
 

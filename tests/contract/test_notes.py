@@ -58,7 +58,7 @@ def test_a_closed_slot_is_closed_to_all_workers(backend: Backend) -> None:
     assert [lease.slot for lease in second.lease(10)].count("a") == 2
 
 
-def test_a_worker_is_told_when_a_closed_slot_opens(backend: Backend) -> None:
+def test_a_worker_learns_when_a_closed_slot_opens(backend: Backend) -> None:
     worker = backend.join()
     fill(worker, "a", 2)
 
@@ -203,7 +203,7 @@ def test_a_crawl_delay_counts_from_the_page_that_its_robots_txt_was_fetched_for(
     assert worker.ask(9).next_due_s == 1.01
 
 
-def test_a_crawl_delay_counts_from_when_a_page_was_last_held_up(backend: Backend) -> None:
+def test_a_crawl_delay_counts_from_the_last_report_of_a_waiting_page(backend: Backend) -> None:
     worker = backend.join(policy=Policy(awaits_crawl_delay=True))
     fill(worker, "a", 3)
     worker.ask(notes=[CrawlDelay("a", 1000), HeldUp("b")])
@@ -218,7 +218,7 @@ def test_a_crawl_delay_counts_from_when_a_page_was_last_held_up(backend: Backend
     assert len(worker.lease(9)) == 1
 
 
-def test_a_page_that_is_held_up_before_its_crawl_delay_is_known_keeps_nothing_back(backend: Backend) -> None:
+def test_a_page_that_waits_before_its_crawl_delay_is_known_delays_no_other(backend: Backend) -> None:
     worker = backend.join(policy=Policy(awaits_crawl_delay=True))
     fill(worker, "a", 3)
     (lease,) = worker.lease(9)
@@ -317,9 +317,7 @@ def test_a_shorter_delay_opens_a_slot_no_sooner_than_it_was_to_open(backend: Bac
 
 
 @pytest.mark.parametrize(("latency_ms", "opens_s"), [(8000, 0.0), (1, 1.97)])
-def test_a_delay_that_changes_tells_anew_when_a_burst_may_go_on(
-    backend: Backend, latency_ms: int, opens_s: float
-) -> None:
+def test_a_changed_delay_changes_when_a_burst_may_continue(backend: Backend, latency_ms: int, opens_s: float) -> None:
     worker = backend.join(policy=Policy({"a": SlotLimit(burst=3)}, throttle=THROTTLE.throttle))
     fill(worker, "a", 9)
     assert worker.ask(9).next_due_s == 0.96

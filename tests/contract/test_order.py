@@ -13,7 +13,7 @@ from tests.contract.backends import Backend, push, release
 ORDERS = pytest.mark.parametrize("order", ["lifo", "fifo"])
 
 
-def test_the_lowest_rank_is_served_first_whatever_the_order_of_the_pushes(backend: Backend) -> None:
+def test_the_lowest_rank_is_served_first_in_any_order_of_pushes(backend: Backend) -> None:
     worker = backend.join()
     ranks = list(range(-20, 20))
     random.Random(1).shuffle(ranks)
@@ -79,7 +79,7 @@ def test_start_requests_come_after_others_of_equal_rank_in_the_order_pushed(back
 
 
 @ORDERS
-def test_start_requests_go_newest_first_where_they_say_so(backend: Backend, order: Order) -> None:
+def test_start_requests_are_served_newest_first_with_the_setting(backend: Backend, order: Order) -> None:
     worker = backend.join(order=order)
     worker.commit(*(push(name, is_start=True, is_lifo_start=True) for name in ("start 1", "start 2")), push("link"))
     worker.commit(push("start 3", is_start=True, is_lifo_start=True))

@@ -66,7 +66,7 @@ def test_a_worker_without_budgets_learns_that_there_are_some(backend: Backend) -
     assert backend.worker("w3", policy=NOTHING_SET).join().has_budgets
 
 
-def test_other_limits_take_effect_and_all_are_told_what_differs(backend: Backend) -> None:
+def test_other_limits_take_effect_and_all_workers_learn_the_differences(backend: Backend) -> None:
     first, _ = joined(backend, "w1", EVERYTHING)
     second, warned = joined(backend, "w2", replace(EVERYTHING, slots={SLOT: SlotLimit(delay=1)}, high_water=200))
 

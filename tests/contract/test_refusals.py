@@ -78,7 +78,7 @@ def test_others_get_it_and_who_has_refused_it_does_not(backend: Backend, policy:
     assert (new.depth().done, new.depth().leased) == (1, 1)
 
 
-def test_the_last_that_could_read_it_gone_it_comes_back(backend: Backend) -> None:
+def test_a_request_returns_to_those_that_refused_it_when_no_other_worker_is_left(backend: Backend) -> None:
     old, new = backend.join("old"), backend.join("new")
     old.commit(push("1"))
     refuse_one(old)

@@ -85,7 +85,7 @@ def test_workers_that_have_left_are_not_awaited(backend: Backend) -> None:
     assert ask(first, 1).leases
 
 
-def test_worker_that_was_cut_off_alone_waits_for_nobody_else(backend: Backend) -> None:
+def test_worker_that_was_cut_off_alone_waits_for_no_other(backend: Backend) -> None:
     first, second = backend.join("w1"), backend.join("w2")
     first.commit(push("1"))
     backend.clock.advance(5)
@@ -96,7 +96,7 @@ def test_worker_that_was_cut_off_alone_waits_for_nobody_else(backend: Backend) -
     assert ask(first, 1).leases
 
 
-def test_leases_that_have_expired_meanwhile_are_renewed_and_acked_by_who_comes_back(backend: Backend) -> None:
+def test_leases_that_expired_in_an_outage_are_renewed_and_acked_by_their_workers(backend: Backend) -> None:
     first, second = backend.join("w1"), backend.join("w2")
     first.commit(push("1"))
     (lease,) = first.lease()

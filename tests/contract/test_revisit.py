@@ -54,7 +54,7 @@ def test_a_request_may_have_a_time_of_its_own(backend: Backend) -> None:
     assert not is_new(worker, revisit_s=0)
 
 
-def test_never_is_for_all_that_say_nothing_else(backend: Backend) -> None:
+def test_never_applies_to_requests_without_their_own_time(backend: Backend) -> None:
     worker = backend.join("w1", seen=SeenPolicy(revisit_s=NEVER_S))
 
     assert is_new(worker)

@@ -220,7 +220,7 @@ def test_each_round_begins_with_the_best_key(seeds: Seeds) -> None:
     assert data(two) == [*first, late[2]]
 
 
-def test_a_settled_entry_is_not_given_back_under_an_id_used_again(seeds: Seeds) -> None:
+def test_a_settled_entry_is_not_put_back_under_a_reused_id(seeds: Seeds) -> None:
     """A late call of an earlier process drops nothing of its successor."""
     push(seeds, "list", 1)
     old = seeds.of("w")
@@ -233,7 +233,7 @@ def test_a_settled_entry_is_not_given_back_under_an_id_used_again(seeds: Seeds) 
     assert run(new.leave([])) == 1
 
 
-def test_a_key_of_another_type_is_told_and_others_are_read(seeds: Seeds) -> None:
+def test_a_key_of_another_type_is_reported_and_others_are_read(seeds: Seeds) -> None:
     entries, worker = push(seeds, "list", 2, "late"), seeds.of("w", "first", "late")
     seeds.client.hset(seeds.key("first"), "a", "b")
 

@@ -156,7 +156,7 @@ def test_a_flush_drops_the_suspects(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize(("order", "expected"), [("lifo", "0cba23"), ("fifo", "0abc23")])
-def test_suspects_go_by_rank_then_by_id_whatever_their_slots(backend: Backend, order: Order, expected: str) -> None:
+def test_suspects_are_ordered_by_rank_then_by_id_in_all_slots(backend: Backend, order: Order, expected: str) -> None:
     worker = backend.join(order=order)
     others = [push("3", 1, "x"), push("a", 0, "x"), push("b", 0, "y"), push("c", 0, "x"), push("0", -1, "y")]
     make_suspects(backend, worker, push("2", 0, "y", is_start=True), *others)
@@ -262,7 +262,7 @@ def test_a_suspect_is_served_out_of_turn(backend: Backend) -> None:
     assert "".join(worker.lease_payloads()) == "abab"
 
 
-def test_a_suspect_that_comes_back_gives_its_slot_no_turn(backend: Backend) -> None:
+def test_a_returned_suspect_gives_its_slot_no_turn(backend: Backend) -> None:
     worker = backend.join()
     make_suspects(backend, worker, push("A", 0, "a"))
     worker.commit(push("b", 0, "b"), push("a", 0, "a"))
@@ -276,7 +276,7 @@ def test_a_suspect_that_comes_back_gives_its_slot_no_turn(backend: Backend) -> N
 # Its end
 
 
-def test_a_suspect_given_back_is_a_suspect_with_its_attempts(backend: Backend) -> None:
+def test_a_released_suspect_stays_a_suspect_with_its_attempts(backend: Backend) -> None:
     worker = backend.join()
     make_suspects(backend, worker, push("1"), push("2"))
 

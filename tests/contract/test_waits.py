@@ -30,7 +30,7 @@ def test_of_an_empty_frontier_there_is_nothing_to_wait_for(backend: Backend) -> 
     assert waits(backend.join()) == Waits(holders=[], busy=[], first_slots=[])
 
 
-def test_leases_of_others_are_told_by_worker_with_their_last_expiry(backend: Backend) -> None:
+def test_leases_of_others_are_listed_by_worker_with_their_last_expiry(backend: Backend) -> None:
     worker, other = backend.join("w1"), backend.join("w2", worker_info={"host": "there"})
     third = backend.join("w3")
     worker.commit(*(push(str(number)) for number in range(5)))
@@ -58,7 +58,7 @@ def test_a_holder_that_fell_silent_is_reported_until_its_leases_are_reaped(backe
     assert holders(worker) == [Holder("w2", "", 1, -1.0, TTL_S + 1, [])]
 
 
-def test_a_worker_that_has_not_said_that_it_is_idle_is_told_of(backend: Backend) -> None:
+def test_a_worker_that_has_not_reported_idle_is_listed(backend: Backend) -> None:
     worker, other = backend.join("w1"), backend.join("w2")
 
     before = waits(worker).busy
@@ -120,7 +120,7 @@ def test_pages_that_may_never_end_are_reported_with_their_holder(backend: Backen
 
 
 @pytest.mark.parametrize("is_idle", [False, True])
-def test_worker_whose_loop_is_blocked_is_told(backend: Backend, *, is_idle: bool) -> None:
+def test_worker_whose_loop_is_blocked_is_listed(backend: Backend, *, is_idle: bool) -> None:
     worker, other = backend.join("w1"), backend.join("w2")
     blocked = Blocked("in parse of a.py, line 7", 200.0, is_idle)
     later = replace(blocked, age_s=202.0)
@@ -149,7 +149,7 @@ def test_a_process_that_another_has_followed_reports_nothing(backend: Backend) -
     assert not holders(worker)[0].slow
 
 
-def test_a_worker_that_joins_is_told_who_holds_requests(backend: Backend) -> None:
+def test_a_worker_that_joins_learns_who_holds_requests(backend: Backend) -> None:
     first = backend.join("w1")
     assert first.join().waits is None
     first.commit(push("1"))

@@ -196,7 +196,7 @@ def test_other_weights_of_a_later_worker_count(backend: Backend) -> None:
     assert Counter(tiers_served(first, 100))[0] == pytest.approx(90, abs=1)
 
 
-def test_a_new_crawl_shares_anew(backend: Backend) -> None:
+def test_shares_begin_again_with_a_new_crawl(backend: Backend) -> None:
     weights = Policy(weights=(1, 9, 1, 1))
     worker = backend.join(tiers=TIERS, policy=weights)
     fill(worker, (0, 1), 1)

@@ -100,7 +100,7 @@ def test_a_worker_whose_name_begins_like_anothers_is_another(backend: Backend) -
     assert not long.commit(ack(lease)).void
 
 
-def test_a_process_that_another_has_followed_under_the_same_id_is_told_so(backend: Backend) -> None:
+def test_a_process_replaced_under_the_same_id_is_rejected(backend: Backend) -> None:
     followed = backend.join("w1")
     followed.commit(push("1"))
     backend.join("w1")

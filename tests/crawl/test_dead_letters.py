@@ -108,7 +108,7 @@ def test_a_page_whose_callback_raises_is_a_dead_letter_and_its_children_are_fetc
     assert balanced(result, redis_server, frontier_name)
 
 
-def test_the_end_of_a_crawl_tells_of_dead_letters_of_earlier_ones_too(on_redis: Crawls, site: Site) -> None:
+def test_dead_letters_of_earlier_crawls_are_logged_at_the_end_of_a_crawl(on_redis: Crawls, site: Site) -> None:
     site.pages = {"/": [link("/fails", callback="parse_and_fail")], "/fails": [], **leaves("/fine")}
 
     results = [on_redis.run(start, spider=Failing, troubles=True) for start in ("/", "/", "/fine")]

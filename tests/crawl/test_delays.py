@@ -12,7 +12,7 @@ from tests.support.site import Page, Site, leaves, link
 DELAY_S = 1.5
 
 
-def test_a_delayed_request_waits_whatever_its_priority_and_the_crawl_waits_for_it(crawls: Crawls, site: Site) -> None:
+def test_a_delayed_request_waits_at_any_priority_and_the_crawl_waits_for_it(crawls: Crawls, site: Site) -> None:
     site.pages = {
         "/": [link("/late", priority=100, meta={"prioqueue_delay": DELAY_S}), "/early"],
         **leaves("/late", "/early"),

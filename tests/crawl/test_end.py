@@ -106,7 +106,7 @@ def test_another_crawl_id_is_refused_while_a_crawl_is_unfinished(on_redis: Crawl
     assert other.lines("holds the unfinished crawl 'monday'")
 
 
-def test_a_flush_begins_anew(on_redis: Crawls, site: Site) -> None:
+def test_a_flush_begins_a_new_crawl(on_redis: Crawls, site: Site) -> None:
     site.pages = {"/": ["/a", "/b"], **leaves("/a", "/b")}
 
     on_redis.run(settings={"CLOSESPIDER_PAGECOUNT": 1, "CONCURRENT_REQUESTS": 1})

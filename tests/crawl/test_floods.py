@@ -126,7 +126,7 @@ def test_start_is_read_as_the_frontier_empties(crawls: Crawls, site: Site) -> No
     assert result.reason == "finished"
 
 
-def test_a_flood_is_told_and_what_was_found_is_fetched_before_more_is_discovered(crawls: Crawls, site: Site) -> None:
+def test_a_flood_is_logged_and_found_requests_are_fetched_before_more_is_discovered(crawls: Crawls, site: Site) -> None:
     low = {"prioqueue_tier": "low"}
     listings = [link(f"/list/{number}", meta=low, priority=-number) for number in range(8)]
     site.pages = {"/": listings}

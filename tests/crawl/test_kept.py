@@ -54,7 +54,7 @@ def steps(number: int) -> list[str]:
     return [f"{page}/{number}" for page in PAGES]
 
 
-def test_a_page_comes_back_if_what_is_kept_of_it_is_lost(
+def test_a_page_is_fetched_again_if_its_kept_requests_are_lost(
     on_redis: Crawls, site: Site, redis_server: RedisServer, frontier_name: str
 ) -> None:
     def told() -> bytes:

@@ -25,7 +25,7 @@ class Telling(Follower):
         yield from self.requests(response)
 
 
-def test_each_page_tells_where_it_was_found(crawls: Crawls, site: Site) -> None:
+def test_each_page_knows_where_it_was_found(crawls: Crawls, site: Site) -> None:
     site.pages = {
         "/": ["/a", link("/b", meta={"prioqueue_tier": "high"}), link("/copy", copies_meta=True)],
         "/a": moved("/moved"),
@@ -52,7 +52,7 @@ def test_each_page_tells_where_it_was_found(crawls: Crawls, site: Site) -> None:
 
 
 @pytest.mark.parametrize("fixture, has_id", [("on_redis", False), ("in_memory", True)])
-def test_a_request_that_cannot_be_stored_tells_it_too(
+def test_a_request_that_cannot_be_stored_knows_it_too(
     request: pytest.FixtureRequest, site: Site, fixture: str, has_id: bool
 ) -> None:
     crawls: Crawls = request.getfixturevalue(fixture)

@@ -69,7 +69,7 @@ class Habits(Follower):
             yield {"page": path_of(response), "tries": len(tries), "keys": sorted(response.meta)}
 
 
-def test_objects_come_back_as_themselves(in_memory: Crawls, site: Site) -> None:
+def test_objects_are_returned_as_the_same_objects(in_memory: Crawls, site: Site) -> None:
     parts = [f"/group/{number}{part}" for number in range(GROUPS) for part in ("", "/a", "/b", "/c")]
     site.pages = leaves(*parts, "/again", "/rendered")
 

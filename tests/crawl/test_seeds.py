@@ -393,7 +393,9 @@ def test_a_key_of_another_type_is_logged_once(seeded: Crawls, site: Site, client
 
 
 @pytest.mark.server_faults
-def test_missing_rights_are_said_once(seeded: Crawls, site: Site, redis_server_factory: StartServer, key: str) -> None:
+def test_missing_rights_are_logged_once(
+    seeded: Crawls, site: Site, redis_server_factory: StartServer, key: str
+) -> None:
     server = redis_server_factory()
     admin: Any = server.client()
     admin.execute_command("ACL", "SETUSER", "worker", "on", ">word", "~{prioqueue:*", "&*", "+@all")

@@ -84,7 +84,7 @@ def test_each_page_of_a_session_has_its_cookie(on_redis: Crawls, site: Site, is_
         assert all("/login" in str(result.pages) for result in results)
 
 
-def test_sessions_are_shared_where_that_is_said(on_redis: Crawls, site: Site) -> None:
+def test_sessions_are_shared_with_the_setting(on_redis: Crawls, site: Site) -> None:
     site.pages = {"/": [link("/a", meta={"cookiejar": 1})], "/a": [link("/b", meta={"cookiejar": 1})], **leaves("/b")}
 
     shared = on_redis.run(settings={"PRIOQUEUE_COOKIEJARS": "shared"})

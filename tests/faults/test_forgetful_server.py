@@ -150,7 +150,7 @@ def test_only_lost_commits_are_committed_again(backend: Backend, forget: Forget)
     assert worker.lease_payloads() == ["2", "3", "4", "5", "6"]
 
 
-def test_server_that_has_forgotten_nothing_is_told_nothing(backend: Backend) -> None:
+def test_server_that_has_lost_nothing_gets_nothing_again(backend: Backend) -> None:
     worker = backend.join()
     worker.commit(push("1"))
     backend.save()
@@ -264,7 +264,7 @@ def test_batch_that_was_confirmed_by_a_recall_is_sent_again_after_the_next_loss(
 # What is not kept any more
 
 
-def test_batches_that_are_not_kept_any_more_are_told_as_missing(backend: Backend) -> None:
+def test_batches_that_are_no_longer_kept_are_logged_as_missing(backend: Backend) -> None:
     worker = backend.join(journal_limit=2)
     worker.commit(push("1"))
     backend.save()
@@ -294,7 +294,7 @@ def test_worker_that_keeps_nothing_continues_with_its_next_number(backend: Backe
 
 
 @pytest.mark.parametrize("forget", [learn_from_the_connection, learn_from_the_position])
-def test_server_from_before_the_worker_joined_is_told_all(backend: Backend, forget: Forget) -> None:
+def test_server_from_before_the_worker_joined_gets_everything_again(backend: Backend, forget: Forget) -> None:
     backend.join("w1").commit(push("1"))
     backend.save()
     worker = backend.join("w2")
@@ -341,7 +341,7 @@ def test_emptied_server_gets_all_that_is_kept_as_a_new_crawl(backend: Backend, f
     assert worker.ask().has_forgotten is False
 
 
-def test_emptied_server_is_told_even_if_other_crawls_came_before_ours(backend: Backend) -> None:
+def test_emptied_server_is_recognised_even_after_earlier_crawls(backend: Backend) -> None:
     for _ in range(2):
         first = backend.join("w1")
         assert first.ask(is_idle=True).has_ended
@@ -401,9 +401,7 @@ def test_worker_that_fences_after_others_have_ended_the_crawl_begins_none(backen
 
 
 @pytest.mark.parametrize("is_followed", [False, True], ids=["ended", "followed by another"])
-def test_worker_whose_crawl_has_ended_meanwhile_is_told_so_and_stores_nothing(
-    backend: Backend, is_followed: bool
-) -> None:
+def test_worker_whose_crawl_has_ended_meanwhile_stores_nothing(backend: Backend, is_followed: bool) -> None:
     worker, other = backend.join("w1"), backend.join("w2")
     worker.commit(push("1"))
     (lease,) = other.lease()
@@ -457,7 +455,7 @@ def test_process_that_the_server_has_forgotten_for_the_one_before_it_enters_agai
 # Other calls, and further trouble
 
 
-def test_nothing_is_taken_for_lost_before_the_server_was_told_again(backend: Backend) -> None:
+def test_no_lease_counts_as_lost_before_the_journal_was_sent_again(backend: Backend) -> None:
     worker = backend.join()
     backend.save()
     worker.commit(push("1"))
@@ -472,7 +470,7 @@ def test_nothing_is_taken_for_lost_before_the_server_was_told_again(backend: Bac
     assert worker.renew(lease) == [lease.lease_id]
 
 
-def test_server_that_is_full_is_told_when_it_has_room(backend_of_its_own: Backend) -> None:
+def test_server_that_is_full_gets_lost_batches_when_it_has_room(backend_of_its_own: Backend) -> None:
     backend = backend_of_its_own
     worker = backend.join()
     backend.save()
@@ -490,7 +488,7 @@ def test_server_that_is_full_is_told_when_it_has_room(backend_of_its_own: Backen
     assert worker.lease_payloads() == ["1"]
 
 
-def test_server_that_comes_back_from_an_older_snapshot_has_everything_again(backend_of_its_own: Backend) -> None:
+def test_server_restarted_from_an_older_snapshot_gets_everything_again(backend_of_its_own: Backend) -> None:
     backend = backend_of_its_own
     worker = backend.join()
     worker.commit(push("1"), push("2"))

@@ -96,7 +96,7 @@ def test_order_that_was_taken_back_stays_so(fleet: Fleet) -> None:
     assert fleet.in_force() == (set(), set())
 
 
-def test_later_order_goes_before_one_that_a_slow_worker_tells(fleet: Fleet) -> None:
+def test_later_command_overrides_one_sent_by_a_slow_worker(fleet: Fleet) -> None:
     worker, slow = at_work(fleet), at_work(fleet, "slow")
     fleet.save()
     fleet.operator.limit("a.example", SlotLimit(delay=9.0))
@@ -115,7 +115,7 @@ def test_later_order_goes_before_one_that_a_slow_worker_tells(fleet: Fleet) -> N
     assert fleet.client.hget(fleet.keys.of("limits"), "!a.example") == b'{"delay":1}'
 
 
-def test_order_that_came_before_the_others_were_told_again_is_kept_with_them(fleet: Fleet) -> None:
+def test_command_given_before_the_lost_ones_were_sent_again_is_kept_with_them(fleet: Fleet) -> None:
     worker = at_work(fleet)
     fleet.save()
     fleet.operator.limit("a.example", SlotLimit(delay=9.0))
@@ -128,7 +128,7 @@ def test_order_that_came_before_the_others_were_told_again_is_kept_with_them(fle
     assert fleet.in_force() == ({"drained"}, {"limits!a.example"})
 
 
-def test_stop_is_told_to_those_who_have_not_heard_it_and_to_none_that_came_later(fleet: Fleet) -> None:
+def test_lost_stop_applies_to_workers_from_before_it_and_to_no_later_ones(fleet: Fleet) -> None:
     heard, unaware, absent = at_work(fleet, "heard"), at_work(fleet, "unaware"), at_work(fleet, "absent")
     fleet.save()
     fleet.operator.order(stop_reason="enough")

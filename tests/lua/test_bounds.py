@@ -319,7 +319,7 @@ def test_delays_of_idle_slots_are_forgotten_where_there_are_many(redis_server: R
     assert frontier.client.hmget(delays, [f"c{slot}" for slot in busy]) == [b"1000"] * 4
 
 
-def test_a_long_policy_is_replaced_and_what_operators_said_stays(redis_server: RedisServer, frontier_name: str) -> None:
+def test_a_long_policy_is_replaced_and_operators_limits_stay(redis_server: RedisServer, frontier_name: str) -> None:
     frontier = Scripts(redis_server, frontier_name)
     limits = frontier.keys.of("limits")
     frontier.policy = Policy(slots={f"s{number}.example": SlotLimit(concurrency=2) for number in range(5000)})

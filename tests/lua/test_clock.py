@@ -158,7 +158,7 @@ def test_joining_first_after_a_jump_takes_nothing_from_those_who_listen(clocked:
     listener.close()
 
 
-def test_joining_where_nobody_listens_takes_what_the_dead_held(clocked: Clocked) -> None:
+def test_joining_without_listeners_takes_leases_of_dead_workers(clocked: Clocked) -> None:
     clocked.join_as("dead")
     clocked.commit(1, PUSH)
     clocked.lease(1)

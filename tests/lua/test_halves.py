@@ -317,9 +317,7 @@ def test_text_that_is_no_limit_keeps_a_batch_out_whole(redis_server: RedisServer
 
 
 @pytest.mark.parametrize("tier", [-1, 3])
-def test_a_rank_of_a_tier_that_this_crawl_does_not_have_is_served_all_the_same(
-    redis_server: RedisServer, frontier_name: str, tier: int
-) -> None:
+def test_a_rank_of_an_unknown_tier_is_served(redis_server: RedisServer, frontier_name: str, tier: int) -> None:
     frontier = Scripts(redis_server, frontier_name)
     frontier.policy = Policy(weights=[3])
     frontier.join()

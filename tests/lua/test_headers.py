@@ -42,7 +42,7 @@ def test_fields_are_there_in_the_order_of_the_house(header: Header) -> None:
     assert [field for field, _ in groupby(field for field, _ in header.fields)] == list(FIELDS)
 
 
-def test_guarantee_reply_and_cost_say_something(header: Header) -> None:
+def test_guarantee_reply_and_cost_are_not_empty(header: Header) -> None:
     assert all(header.field(field) for field in ("guarantee", "reply", "cost"))
     assert "O(" in header.field("cost")
 

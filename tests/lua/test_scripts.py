@@ -295,7 +295,7 @@ def calls_of(scripts: Scripts) -> dict[str, Any]:
 WITH_SESSION = ("commit", "lease", "renew", "recover", "leave", "sort", "slow")
 
 
-def test_caller_of_another_epoch_is_told_so_and_changes_nothing(scripts: Scripts) -> None:
+def test_caller_of_another_epoch_is_rejected_and_changes_nothing(scripts: Scripts) -> None:
     scripts.join()
     scripts.epoch = "0"
     before = scripts.dump()
@@ -309,7 +309,7 @@ def test_caller_on_an_empty_server_is_told_to_join_again_and_leaves_no_key(scrip
     assert scripts.dump() == {}
 
 
-def test_worker_that_never_joined_is_told_so_and_changes_nothing(scripts: Scripts) -> None:
+def test_worker_that_never_joined_is_rejected_and_changes_nothing(scripts: Scripts) -> None:
     scripts.join()
     scripts.worker = "stranger"
     before = scripts.dump()
@@ -318,7 +318,7 @@ def test_worker_that_never_joined_is_told_so_and_changes_nothing(scripts: Script
     assert scripts.dump() == before
 
 
-def test_process_that_was_replaced_is_told_so_and_changes_nothing(scripts: Scripts) -> None:
+def test_process_that_was_replaced_is_rejected_and_changes_nothing(scripts: Scripts) -> None:
     scripts.join()
     scripts.nonce = "n2"
     scripts.join()
@@ -368,7 +368,7 @@ def test_only_the_worker_that_clears_drops_keys(scripts: Scripts) -> None:
     assert not scripts.client.exists(victim)
 
 
-def test_nobody_commits_to_or_joins_a_frontier_that_is_being_cleared(scripts: Scripts) -> None:
+def test_no_worker_commits_to_or_joins_a_frontier_that_is_being_cleared(scripts: Scripts) -> None:
     scripts.join()
     scripts.join(flush=1)
 
@@ -386,7 +386,7 @@ def test_every_script_that_needs_a_session_is_in_these_tests() -> None:
 # After an outage
 
 
-def test_an_error_while_others_are_awaited_lets_nobody_take_what_is_theirs(scripts: Scripts) -> None:
+def test_an_error_while_others_are_awaited_gives_their_requests_to_no_worker(scripts: Scripts) -> None:
     for worker in ("silent", "w1"):
         scripts.worker = worker
         scripts.join()

@@ -195,7 +195,7 @@ def test_a_worker_whose_server_comes_back_empty_and_without_them_continues_with_
         assert " b7:1:" in shape_of(Operator(link, frontier_name))
 
 
-def test_a_worker_that_may_not_use_them_is_refused_and_told_what_is_missing(
+def test_a_worker_that_may_not_use_them_is_rejected_with_the_missing_right(
     own_server: RedisServer, own_backend: RedisBackend, frontier_name: str
 ) -> None:
     own_backend.join("w1", seen=SEEN)

@@ -58,7 +58,7 @@ def test_a_paused_fleet_gets_nothing(
     assert worker.lease_payloads() == served
 
 
-def test_a_drained_fleet_is_told_so_until_it_is_told_otherwise(operator: Operator, backend: RedisBackend) -> None:
+def test_a_fleet_drains_until_it_is_resumed(operator: Operator, backend: RedisBackend) -> None:
     worker = join(backend)
 
     operator.order(drained=True)
@@ -103,7 +103,7 @@ def test_a_replayed_dead_letter_is_served_again_with_its_attempts_forgotten(
     assert operator.replay([(letters[0], b"", None)], PLAN) == 0
 
 
-def test_a_dead_letter_of_an_earlier_crawl_counts_as_accepted_anew(operator: Operator, backend: RedisBackend) -> None:
+def test_a_dead_letter_of_an_earlier_crawl_counts_as_accepted_again(operator: Operator, backend: RedisBackend) -> None:
     first = join(backend)
     bury(first, "a", "b")
     assert first.ask(is_idle=True).has_ended
@@ -370,7 +370,7 @@ def test_a_reset_frontier_is_as_new(operator: Operator, backend: RedisBackend, r
     assert (committed.duplicates, committed.repeated_starts) == ([], [])
 
 
-def test_a_reset_takes_few_round_trips_and_tells_how_far_it_is(
+def test_a_reset_takes_few_round_trips_and_reports_its_progress(
     operator: Operator, backend: RedisBackend, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = join(backend)
@@ -506,7 +506,7 @@ def test_many_unreadable_seeds_are_put_back_in_few_round_trips(
     redis.delete(key)
 
 
-def test_seeds_that_cannot_be_given_back_stay_dead_letters(
+def test_seeds_that_cannot_be_put_back_stay_dead_letters(
     operator: Operator, backend: RedisBackend, redis_server: RedisServer
 ) -> None:
     bury(join(backend), "a", "b", "c")

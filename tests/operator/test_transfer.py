@@ -227,7 +227,7 @@ def let_time_pass(target: Target) -> None:
     redis.hset(target.operator.keys.state, "cleaning_ms", 1)
 
 
-def test_nobody_is_let_into_what_an_import_that_was_killed_has_brought(cut_short: list[Record], target: Target) -> None:
+def test_no_worker_may_join_the_rest_of_a_killed_import(cut_short: list[Record], target: Target) -> None:
     let_time_pass(target)
 
     with pytest.raises(NotPermitted, match="interrupted"):

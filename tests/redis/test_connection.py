@@ -79,7 +79,7 @@ def test_commands_are_packed_as_the_client_packs_them() -> None:
     assert packed(calls) == b"".join(RedisConnection().pack_commands(calls))
 
 
-def test_nothing_was_sent_where_nobody_listens(open_connection: OpenConnection, closed_port: int) -> None:
+def test_nothing_was_sent_to_a_closed_port(open_connection: OpenConnection, closed_port: int) -> None:
     with pytest.raises(FrontierUnavailable) as caught:
         run(renew(open_connection(f"redis://127.0.0.1:{closed_port}/0")))
 
@@ -217,7 +217,7 @@ def test_only_what_a_forgetful_server_did_not_run_is_repeated(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("turns", range(5))
-def test_a_loop_that_is_held_up_for_longer_than_the_limit_reads_its_answer(
+def test_a_loop_that_was_blocked_for_longer_than_the_limit_reads_its_answer(
     open_connection: OpenConnection, redis_server: RedisServer, turns: int
 ) -> None:
     connection = open_connection(redis_server.url, timeout_s=HELD_UP_S / 2)
@@ -316,7 +316,7 @@ def test_lost_connection_to_the_same_server_is_no_change(
     assert not has_changed(connection)
 
 
-def test_server_that_does_not_tell_its_id_may_have_changed_whenever_the_connection_is_new(
+def test_server_without_an_id_may_have_changed_with_each_new_connection(
     open_connection: OpenConnection, own_server: RedisServer
 ) -> None:
     connection = open_connection(url_without_info(own_server))

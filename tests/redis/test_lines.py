@@ -139,7 +139,7 @@ def test_reaped_and_given_up_requests_are_reported(crawl: Crawl) -> None:
 # What may happen meanwhile
 
 
-def test_a_worker_whose_place_another_process_takes_is_told_so(crawl: Crawl) -> None:
+def test_a_worker_that_another_process_replaces_is_rejected(crawl: Crawl) -> None:
     with pytest.raises(NotPermitted, match="another process has joined"):
         crawl.join("w1", lambda: run(crawl.frontier("w1", Policy())[0].join()))
 
@@ -173,7 +173,7 @@ def test_a_crawl_that_ends_lets_its_worker_go(crawl: Crawl) -> None:
     assert run(frontier.exchange((), Demand(1))).has_ended
 
 
-def test_a_paused_crawl_has_its_slots_put_in_line_all_the_same(crawl: Crawl) -> None:
+def test_a_paused_crawl_has_its_slots_moved_to_lanes_too(crawl: Crawl) -> None:
     crawl.operator.order(paused=True)
 
     crawl.join("w1")

@@ -124,11 +124,11 @@ def test_commit_is_sent_again_until_a_frozen_replica_has_it(
     assert replica.client().zcard("{prioqueue:x}:queue:slot") == 2
 
 
-def test_exchange_without_a_batch_waits_for_nobody(join: OpenFrontier, primary: RedisServer) -> None:
+def test_exchange_without_a_batch_waits_for_no_replica(join: OpenFrontier, primary: RedisServer) -> None:
     assert commit(join(primary)).depth.pending == 0
 
 
-def test_nobody_is_waited_for_by_default(join: OpenFrontier, primary: RedisServer) -> None:
+def test_no_replica_is_waited_for_by_default(join: OpenFrontier, primary: RedisServer) -> None:
     assert commit(join(primary, wait_replicas=0), FIRST).depth.pending == 1
 
 

@@ -90,7 +90,7 @@ def test_variable_that_names_no_program_is_an_error(monkeypatch: pytest.MonkeyPa
         find_redis_server()
 
 
-def test_log_tells_of_each_start(redis_server_factory: StartServer) -> None:
+def test_log_shows_each_start(redis_server_factory: StartServer) -> None:
     server = redis_server_factory()
 
     server.restart()

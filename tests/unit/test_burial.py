@@ -8,7 +8,7 @@ from scrapy_prioqueue.pump.outbox import Outbox, bury
 from tests.support.coroutines import run
 
 
-def test_it_is_stored_as_a_dead_letter_and_handed_to_nobody() -> None:
+def test_it_is_stored_as_a_dead_letter_and_leased_to_no_worker() -> None:
     frontier, outbox = MemoryFrontier(FrontierConfig("books", ("a",), "w")), Outbox[str]()
     run(frontier.join())
     for data in (b"one", b"two"):

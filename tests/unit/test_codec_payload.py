@@ -165,7 +165,7 @@ def test_defaults_are_not_stored(codec: RequestCodec) -> None:
         ),
     ],
 )
-def test_payloads_of_the_first_layout_are_read_whatever_their_slot(
+def test_payloads_of_the_first_layout_are_read_in_any_slot(
     codec: RequestCodec, payload: str, request_: Request
 ) -> None:
     stored = bytes.fromhex(payload.replace("0200 0fc2 ac", "0200 0f 92c2ac"))
@@ -418,7 +418,7 @@ def test_a_zone_that_is_none_is_refused(codec: RequestCodec, zone: Any) -> None:
         codec.decode(with_meta(msgpack.packb(items, unicode_errors="surrogatepass")))
 
 
-def test_an_error_is_a_short_line_whatever_the_payload_holds(codec: RequestCodec) -> None:
+def test_an_error_is_a_short_line_for_any_payload(codec: RequestCodec) -> None:
     huge = extension(16, b"\x7f" * 10_000)
     for payload in (
         with_meta(b"\xc1"),

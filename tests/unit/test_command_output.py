@@ -85,7 +85,7 @@ def test_without_a_terminal_no_line_ends_in_spaces() -> None:
     assert lines[2] == "https://a.example/"
 
 
-def test_json_takes_whatever_a_request_may_hold() -> None:
+def test_json_can_contain_all_values_of_requests() -> None:
     file = io.StringIO()
 
     Output(file=file).json({("a", 1): {b"\xff", 1}, "lone": "\udc80", "text": b"text"})

@@ -112,7 +112,7 @@ class Stall:
 
 
 @in_real_time
-async def test_leases_are_renewed_again_and_again_while_the_loop_is_held_up(
+async def test_leases_are_renewed_repeatedly_while_the_loop_is_blocked(
     redis_server: RedisServer, frontier_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     stall = Stall(redis_server, frontier_name)
@@ -188,7 +188,7 @@ async def taken_by_another(stall: Stall, *, after_s: float) -> tuple[RedisFronti
 
 
 @in_real_time
-async def test_lease_that_another_worker_has_by_now_is_not_renewed_but_told(
+async def test_lease_of_another_worker_is_not_renewed_but_reported(
     redis_server: RedisServer, frontier_name: str
 ) -> None:
     stall = Stall(redis_server, frontier_name)
@@ -205,7 +205,7 @@ async def test_lease_that_another_worker_has_by_now_is_not_renewed_but_told(
 
 
 @in_real_time
-async def test_session_that_the_server_has_forgotten_is_not_said_to_be_renewed(
+async def test_session_that_the_server_has_lost_is_not_reported_as_renewed(
     redis_server: RedisServer, frontier_name: str
 ) -> None:
     stall = Stall(redis_server, frontier_name)

@@ -73,9 +73,7 @@ def test_queue_knows_the_pages_that_its_requests_come_from() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-2, 2), st.booleans())), st.booleans(), st.booleans())
-def test_order_is_total_whatever_is_pushed(
-    pushed: list[tuple[int, bool]], is_lifo: bool, are_starts_lifo: bool
-) -> None:
+def test_order_is_total_for_any_pushes(pushed: list[tuple[int, bool]], is_lifo: bool, are_starts_lifo: bool) -> None:
     queue = KeptQueue(is_lifo=is_lifo, are_starts_lifo=are_starts_lifo)
     for number, (rank, is_start) in enumerate(pushed):
         queue.push(request(number), rank, is_start=is_start)

@@ -46,7 +46,7 @@ def claim(lease_id: int, attempt: int = 1) -> Claim:
     return Claim(Push(0, "shop.example", b"%d" % lease_id), lease_id, attempt)
 
 
-def test_tokens_are_those_of_what_runs_waits_and_is_finished_but_not_told() -> None:
+def test_tokens_are_those_of_running_waiting_and_unreported_requests() -> None:
     bench = Bench()
     bench.held(1, attempt=2)
     bench.inbox.add([lease(2)])
@@ -119,7 +119,7 @@ def test_other_request_under_an_id_that_is_in_use_here_is_released() -> None:
     assert bench.host.stats == {"prioqueue/lease/released": 1}
 
 
-def test_lease_that_is_being_claimed_is_neither_started_nor_given_back() -> None:
+def test_lease_that_is_being_claimed_is_neither_started_nor_released() -> None:
     bench = Bench()
     bench.held(1)
     bench.leases.claim_forgotten([1])
@@ -190,7 +190,7 @@ def test_a_slow_page_whose_lease_is_lost_is_given_up_and_another_is_not() -> Non
     assert list(bench.leases.held) == [1]
 
 
-def test_a_slow_page_that_comes_back_is_begun_anew_if_nobody_else_is_to_have_it() -> None:
+def test_a_slow_page_that_returns_is_started_again_if_no_other_worker_wants_it() -> None:
     bench = Bench()
     bench.held(1)
     bench.leases.note_slow([1])
@@ -202,7 +202,7 @@ def test_a_slow_page_that_comes_back_is_begun_anew_if_nobody_else_is_to_have_it(
     assert not bench.leases.held
 
 
-def test_a_slow_page_that_comes_back_is_left_to_others_first() -> None:
+def test_a_slow_page_that_returns_is_left_to_others_first() -> None:
     bench = Bench()
     bench.held(1)
     bench.leases.note_slow([1])

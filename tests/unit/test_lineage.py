@@ -65,7 +65,7 @@ def test_a_lineage_survives_copies_and_becomes_json() -> None:
     assert lineage.copy() | {"id": 2} == {"id": 2, "source": None}
 
 
-def test_a_lineage_that_is_handed_on_in_meta_is_stored_as_a_dictionary(codec: RequestCodec) -> None:
+def test_a_lineage_passed_on_in_meta_is_stored_as_a_dictionary(codec: RequestCodec) -> None:
     request = codec.decode(codec.encode(Request(URL, meta={"parent": Lineage(id=1, source=PAGE)})))
 
     assert request.meta == {"parent": {"id": 1, "source": PAGE}}

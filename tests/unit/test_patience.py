@@ -28,7 +28,7 @@ def test_calls_that_take_longer_are_cancelled() -> None:
     run(wait())
 
 
-def test_an_answer_that_is_there_after_the_loop_was_held_up_is_in_time() -> None:
+def test_an_answer_that_arrived_while_the_loop_was_blocked_is_in_time() -> None:
     async def wait() -> str:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[str] = loop.create_future()

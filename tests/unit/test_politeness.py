@@ -54,7 +54,7 @@ def _slot_of(request: Request) -> str:
     return str(request.meta.get("download_slot") or request.url.split("/")[2])
 
 
-def test_a_slot_is_held_up_while_its_robots_txt_is_fetched() -> None:
+def test_a_slot_waits_while_its_robots_txt_is_fetched() -> None:
     bench = Bench()
     robots, page = Request("https://shop.example/robots.txt"), Request("https://shop.example/1")
     for request in (page, robots):
@@ -151,7 +151,7 @@ async def _page_that_waits_for_robots_txt() -> None:
     assert len(bench.notes) == 3
 
 
-def test_a_slot_whose_pages_come_asks_for_no_delay_if_nothing_has_said_so() -> None:
+def test_a_slot_without_a_crawl_delay_gets_no_delay() -> None:
     bench = Bench(PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY=True)
     bench.download("https://shop.example/robots.txt", body=ROBOTS)
     for url in ("https://shop.example/1", "https://other.example/1", "https://other.example/2"):
@@ -206,7 +206,7 @@ def test_crawl_delay_is_that_of_the_agent() -> None:
     ("value", "delay_ms"),
     [("1", 1_000), ("0.0001", 1), ("0", 0), ("-1", 0), ("soon", 0), ("nan", 0), ("inf", 0), ("1e99", 3_600_000)],
 )
-def test_crawl_delay_is_a_time_whatever_the_site_says(value: str, delay_ms: int) -> None:
+def test_crawl_delay_is_a_valid_time_for_any_robots_txt(value: str, delay_ms: int) -> None:
     assert crawl_delay_ms(f"User-agent: *\nCrawl-delay: {value}\n".encode(), "agent", 3600) == delay_ms
 
 

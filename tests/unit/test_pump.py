@@ -385,7 +385,7 @@ async def test_worker_is_not_idle_while_the_host_is_busy() -> None:
 
 
 @in_virtual_time
-async def test_idle_is_said_with_nothing_held_nothing_unsent_and_nothing_unstarted() -> None:
+async def test_idle_is_reported_without_leases_unsent_operations_and_unread_start() -> None:
     bench = await Bench().open()
     bench.offer(1)
     seen: list[tuple[bool, int, int, int]] = []
@@ -412,7 +412,7 @@ async def test_idle_is_said_with_nothing_held_nothing_unsent_and_nothing_unstart
 
 
 @in_virtual_time
-async def test_idle_worker_waits_for_as_long_as_it_is_told_to() -> None:
+async def test_idle_worker_waits_for_as_long_as_the_setting_says() -> None:
     bench = await Bench(max_idle_s=30).open()
     bench.offer(1)
     bench.end_start()

@@ -124,7 +124,7 @@ class Crawl:
 @settings(max_examples=40)
 @given(FAULTS, st.integers(0, 2**16))
 @example({8: "lost_answers", 9: "full_server"}, 1)
-def test_each_page_is_fetched_once_and_the_crawl_ends_whatever_is_lost(faults: dict[int, str], seed: int) -> None:
+def test_each_page_is_fetched_once_and_the_crawl_ends_with_any_losses(faults: dict[int, str], seed: int) -> None:
     crawl = Crawl(faults, seed)
 
     bench = run_in_virtual_time(crawl.run())

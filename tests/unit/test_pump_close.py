@@ -109,7 +109,7 @@ async def test_close_waits_for_the_exchange_that_is_under_way() -> None:
 
 
 @in_virtual_time
-async def test_close_without_an_answer_ends_in_time_and_says_what_was_not_told(
+async def test_close_without_an_answer_ends_in_time_and_logs_unconfirmed_operations(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bench = await Bench().open()

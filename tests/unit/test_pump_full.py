@@ -226,7 +226,7 @@ async def test_worker_whose_crawl_is_over_ends_though_a_page_with_unsent_childre
 
 
 @in_virtual_time
-async def test_close_on_a_full_server_gives_back_the_pages_whose_requests_it_does_not_take(
+async def test_close_on_a_full_server_releases_the_pages_whose_requests_it_rejects(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bench = Bench()

@@ -96,7 +96,7 @@ def test_a_starving_worker_adds_nothing_to_a_server_that_is_short_of_memory(has_
     assert tested.has_room_for_starts(has_work=has_work, is_starving=True) != has_work
 
 
-def test_start_requests_that_stay_in_the_worker_are_read_whatever_waits_in_the_frontier() -> None:
+def test_start_requests_that_stay_in_the_worker_are_read_even_in_a_flood() -> None:
     tested = limits(policy=Policy(high_water=5, low_water=1), counts_starts=False)
     tested.pending, tested.orders = 9, Orders(is_flooded=True)
 

@@ -450,7 +450,7 @@ async def test_worker_above_its_outbox_limit_starts_nothing_until_it_has_sent() 
 
 
 @in_virtual_time
-async def test_end_of_an_outage_tells_what_was_done_meanwhile(caplog: pytest.LogCaptureFixture) -> None:
+async def test_requests_done_in_an_outage_are_reported_at_its_end(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     bench = await Bench().open()
     await cut_off(bench)

@@ -171,7 +171,7 @@ async def test_caller_hears_once_that_an_answer_takes_long_and_gets_it_neverthel
 
 
 @in_virtual_time
-async def test_no_answer_is_overdue_that_a_loop_which_is_held_up_again_and_again_could_not_read() -> None:
+async def test_no_answer_is_overdue_while_a_blocked_loop_could_not_read_it() -> None:
     caller, stalled_s = Caller(), 0.0
     calls = Calls(AsyncioRunner(), caller, lambda: in_loop_time() + stalled_s)
     calls.call(answering(7, SLOW_S - LOOK_S), lambda result: caller.told.append(("result", result)))
@@ -287,7 +287,7 @@ def test_bell_that_rings_while_an_answer_is_under_way_makes_that_answer_old(is_a
 # Notes
 
 
-def test_a_page_that_is_held_up_is_noted_once_until_that_is_sent() -> None:
+def test_a_waiting_page_is_noted_once_until_the_note_is_sent() -> None:
     notes = Notes(Clock())
     for _ in range(2 * MOST_NOTES):
         for slot in ("a", "b"):
@@ -309,7 +309,7 @@ def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("goes_on, does", [(True, "continues with leased requests"), (False, "starts no new requests")])
-def test_outage_is_warned_of_once_whatever_comes(goes_on: bool, does: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_is_warned_of_once(goes_on: bool, does: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     failures = Failures(Clock(), goes_on=goes_on)
     for _ in range(3):
@@ -368,7 +368,7 @@ def test_end_of_an_outage_counts_what_was_done_in_it_alone(caplog: pytest.LogCap
     ]
 
 
-def test_tries_have_pauses_that_grow_up_to_a_limit_and_begin_anew() -> None:
+def test_pauses_between_attempts_grow_up_to_a_limit_and_are_reset() -> None:
     clock = Clock()
     failures = Failures(clock, goes_on=True)
     assert failures.may_try()

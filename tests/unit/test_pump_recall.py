@@ -78,7 +78,7 @@ async def test_forgotten_pages_are_claimed_and_acked_and_none_is_fetched_twice()
 
 
 @in_virtual_time
-async def test_forgotten_lease_that_was_not_started_is_claimed_and_given_back() -> None:
+async def test_lost_lease_that_was_not_started_is_claimed_and_released() -> None:
     bench = Bench()
     await working(bench)
     forget(bench, b"unstarted")

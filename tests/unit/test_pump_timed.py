@@ -367,7 +367,7 @@ async def test_in_an_outage_what_is_leased_starts_at_its_time(caplog: pytest.Log
 
 
 @in_virtual_time
-async def test_a_note_is_told_soon_and_once() -> None:
+async def test_a_note_is_sent_soon_and_once() -> None:
     bench = await Bench().open()
     await pass_time(1)
     noted_at = in_loop_time()
@@ -384,7 +384,7 @@ async def test_a_note_is_told_soon_and_once() -> None:
 
 
 @in_virtual_time
-async def test_a_note_is_told_to_a_frontier_in_process_too() -> None:
+async def test_a_note_is_sent_to_a_frontier_in_process_too() -> None:
     bench = await Bench(is_local=True).open()
     demands = []
     exchange = bench.inner.exchange

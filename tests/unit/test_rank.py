@@ -30,7 +30,7 @@ places = st.tuples(tiers, priorities)
 @example((0, -HIGHEST))
 @example((MAX_TIERS - 1, HIGHEST))
 @example((MAX_TIERS - 1, -HIGHEST))
-def test_rank_tells_tier_and_priority(place: tuple[int, int]) -> None:
+def test_tier_and_priority_follow_from_a_rank(place: tuple[int, int]) -> None:
     rank = rank_of(*place)
 
     assert (tier_of(rank), priority_of(rank)) == place

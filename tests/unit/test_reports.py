@@ -79,7 +79,7 @@ async def test_floods_one_after_the_other_are_reported_once_a_minute(caplog: pyt
 
 
 @in_virtual_time
-async def test_a_flood_soon_after_another_is_told_if_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_flood_soon_after_another_is_logged_if_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     tested = reports(MARKS)
     await flood(tested)
@@ -95,7 +95,7 @@ async def test_a_flood_soon_after_another_is_told_if_it_lasts(caplog: pytest.Log
 
 
 @in_virtual_time
-async def test_nothing_is_told_of_floods_once_the_worker_has_left(caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_flood_is_logged_when_the_worker_has_left(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     tested = reports(MARKS)
     await flood(tested)
@@ -144,7 +144,7 @@ def stats_of(tested: Reports) -> dict[str, Any]:
     return tested._stats.get_stats()  # noqa: SLF001
 
 
-def test_a_letter_is_told_in_one_line_whatever_is_in_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_dead_letter_is_logged_in_one_line_for_any_content(caplog: pytest.LogCaptureFixture) -> None:
     letter = DeadLetter(7, DEAD_BY_BUDGET, "budget a\nb\0: pages 1 of 1", 0, 0, "slot", "", 0, b"")
     reports(Policy()).buried("request 7 of slot a\rb", letter)
 

@@ -143,7 +143,7 @@ def test_seeds_are_read_where_their_key_is_set(value: object, keys: tuple[str, .
     assert read({SEEDS_KEY: value}).seeds_keys == keys
 
 
-def test_seeds_are_not_read_where_nobody_asks_for_them() -> None:
+def test_seeds_are_not_read_without_mixin_or_setting() -> None:
     assert read().seeds_keys == ()
 
 

@@ -68,13 +68,13 @@ def test_limits_for_all_join_what_the_entry_for_all_slots_says() -> None:
     assert found.slots == {"*": SlotLimit(delay=1.0, concurrency=2), "a": SlotLimit(concurrency=0)}
 
 
-def test_the_same_limit_for_all_slots_is_not_said_twice() -> None:
+def test_the_same_limit_for_all_slots_is_not_set_twice() -> None:
     error = refusal(PRIOQUEUE_SLOTS={"*": {"delay": 1}}, PRIOQUEUE_SLOT_DELAY=2)
 
     assert str(error).startswith("PRIOQUEUE_SLOT_DELAY = 2") and "PRIOQUEUE_SLOTS['*']['delay']" in error.why
 
 
-def test_limit_that_is_none_is_not_said() -> None:
+def test_limit_that_is_none_is_left_out() -> None:
     assert policy(PRIOQUEUE_SLOTS={"a": {"delay": None, "burst": 2}}).slots == {"a": SlotLimit(burst=2)}
 
 

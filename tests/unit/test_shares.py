@@ -49,7 +49,7 @@ def test_unfiltered_requests_belong_to_their_worker_and_start_requests_are_share
     assert sorted(shares.is_mine(start) for shares in fleet) == [False, True]
 
 
-def test_lone_worker_takes_all_and_lists_nobody() -> None:
+def test_a_single_worker_takes_all_requests_and_lists_no_others() -> None:
     (shares,) = shares_of(["a"])
 
     assert all(shares.is_mine(push(number)) for number in range(100))
@@ -84,7 +84,7 @@ def begun(repeats: Repeats, most: int = 1000) -> int:
     return most
 
 
-def test_worker_to_which_all_was_new_starts_whatever_it_finds() -> None:
+def test_worker_whose_pushes_were_all_new_starts_all_it_finds() -> None:
     repeats = Repeats()
     repeats.note_joined(Joined(Depth(), is_new=True))
     for number in range(50):

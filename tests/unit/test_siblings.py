@@ -88,11 +88,11 @@ def test_an_object_that_the_callback_put_into_the_meta_of_its_page_is_logged(cap
     assert "carry the same object in meta['item']." in caplog.text
 
 
-def test_equal_objects_are_no_matter(caplog: pytest.LogCaptureFixture) -> None:
+def test_equal_objects_do_not_count(caplog: pytest.LogCaptureFixture) -> None:
     assert not look(caplog, child({"group": [1]}), child({"group": [1]}), child({"group": [1]}))
 
 
-def test_one_request_alone_is_no_matter(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_single_request_does_not_count(caplog: pytest.LogCaptureFixture) -> None:
     group: list[int] = []
 
     assert not look(caplog, child({"a": group, "b": group}))

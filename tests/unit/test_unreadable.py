@@ -43,7 +43,7 @@ def unreadable(pump: Any, engine: Any) -> Unreadable:
     return Unreadable(get_crawler(), engine, pump, "two words")
 
 
-def test_requests_given_back_are_logged_by_url_and_thinned_for_each_cause(
+def test_refused_requests_are_logged_by_url_and_thinned_for_each_cause(
     unreadable: Unreadable, pump: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(12):

@@ -82,7 +82,7 @@ def holder(worker: str = "w1", leases: int = 12, heard_s: float = 1.0, **fields:
         ),
     ],
 )
-def test_reasons_say_whom_and_until_when(waits: Waits, texts: list[str]) -> None:
+def test_reasons_name_workers_and_times(waits: Waits, texts: list[str]) -> None:
     assert said(waits) == texts
 
 
@@ -94,7 +94,7 @@ def test_of_many_workers_those_with_the_most_leases_are_named() -> None:
     assert said(many)[3] == f"{MOST_LOOKED_AT + 100 - 24} requests leased by 2 or more other workers"
 
 
-def test_the_same_reason_keeps_its_key_whatever_its_numbers_become() -> None:
+def test_the_same_reason_keeps_its_key_when_its_numbers_change() -> None:
     before = Waits(
         leased=12,
         holders=[holder()],
