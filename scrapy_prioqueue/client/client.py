@@ -147,10 +147,9 @@ class FrontierClient:
             parts: as for `push`, for all requests given as URLs or mappings.
         """
         policy = TierPolicy(self.tiers(), self._default_tier, self._rules)
-        has_budgets = self._plan.has_budgets or self._operator.has_budgets()
-        seen = SeenPolicy(revisit_s=self._operator.revisit_s())
-        identity = self._operator.identity()
-        fingerprint = ForeignFingerprinter(identity).fingerprint if identity else self._fingerprint
+        rules = self._operator.push_rules()
+        has_budgets, seen = self._plan.has_budgets or rules.has_budgets, SeenPolicy(revisit_s=rules.revisit_s)
+        fingerprint = ForeignFingerprinter(rules.identity).fingerprint if rules.identity else self._fingerprint
         maker = PushMaker(policy, fingerprint, parts, has_rules=bool(self._rules), has_budgets=has_budgets, seen=seen)
         pushes, done, duplicates = maker.make_all(requests, skip), 0, 0
         while part := list(islice(pushes, self._operator.pushes_per_trip)):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from secrets import token_hex
-from typing import Any
+from typing import Any, NamedTuple
 
 from scrapy_prioqueue.errors import FrontierUnavailable, NotPermitted
 from scrapy_prioqueue.frontier.base import Depth, OnFinish, Order, Push
@@ -26,7 +26,7 @@ from scrapy_prioqueue.frontier.redis.operators.calls import ITEMS_PER_CALL, Scri
 from scrapy_prioqueue.frontier.redis.operators.clearing import Progress, clear, scan
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.frontier.redis.operators.requests import Requests
-from scrapy_prioqueue.frontier.redis.operators.seen_sets import identity_of, seen_home, seen_shape
+from scrapy_prioqueue.frontier.redis.operators.seen_sets import seen_home, seen_shape
 from scrapy_prioqueue.frontier.redis.rejections import CLEAR, IMPORTING, WAIT, cut_short, other_layout
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.bloom import is_bloom
@@ -65,6 +65,20 @@ class CrawlPlan:
     has_budgets: bool = False
     seen: SeenPolicy = SeenPolicy()
     seen_name: str | None = None
+
+
+class PushRules(NamedTuple):
+    """What a crawl requires of requests that are pushed to it.
+
+    Args:
+        has_budgets: they need budget keys.
+        revisit_s: seconds after which a fingerprint expires; None if no times are stored.
+        identity: whose fingerprints tell requests apart; see `IDENTITIES`.
+    """
+
+    has_budgets: bool
+    revisit_s: int | None
+    identity: str
 
 
 class Operator:
@@ -123,9 +137,11 @@ class Operator:
             *(shape, "" if plan.seen.revisit_s is None else plan.seen.revisit_s, plan.seen_name or ""),
         )
 
-    def identity(self) -> str:
-        """Return whose fingerprints tell requests apart; see `IDENTITIES`."""
-        return identity_of(self.link, self.keys)
+    def push_rules(self) -> PushRules:
+        """Return what the crawl requires of requests that are pushed."""
+        (found,) = self.link.pipe(("HMGET", self.keys.state, "has_budgets", "revisit_s", "identity"))
+        has_budgets, revisit_s, identity = found
+        return PushRules(bool(has_budgets), None if revisit_s is None else int(revisit_s), decoded(identity or b""))
 
     def push(self, pushes: Sequence[Push], plan: CrawlPlan) -> Sequence[int]:
         """Store requests, in calls of some dozens, and return the indexes of duplicates.
@@ -160,15 +176,6 @@ class Operator:
         """Return the names of the tiers, none if there is no such frontier."""
         found: Any = self.link.ask(lambda client: client.hget(self.keys.state, "tiers"))
         return tuple(map(str, json.loads(found or "[]")))
-
-    def has_budgets(self) -> bool:
-        """Return whether requests of this crawl have budget keys."""
-        return bool(self.link.ask(lambda client: client.hget(self.keys.state, "has_budgets")))
-
-    def revisit_s(self) -> int | None:
-        """Return the revisit time of this crawl in seconds; None if no times are stored."""
-        found: Any = self.link.ask(lambda client: client.hget(self.keys.state, "revisit_s"))
-        return None if found is None else int(found)
 
     def depth(self) -> Depth:
         """Return the counts of the crawl."""
