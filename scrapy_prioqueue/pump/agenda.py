@@ -59,7 +59,7 @@ class Polling:
 
         Args:
             demand: the one that was answered.
-            has_food: whether the answer has a lease that may start now.
+            has_due: whether the answer has a lease that may start now.
             hears_bell: whether the bell shortens the wait.
         """
         self.got_nothing = demand.limit > 0 and not has_due and not self._has_rung

@@ -96,7 +96,7 @@ class _Handed:
         layers: of its spider.
         scheduled: returns the request as it was scheduled, given the one in progress.
         is_escalated: `escalate()` was called for it.
-        climb: its request for the next layer; None if it isn't escalated, or was given up.
+        escalation: of its request for the next layer; None if it isn't escalated, or was given up.
     """
 
     layers: Layers
