@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from contextlib import AbstractContextManager
 from functools import cached_property
 from inspect import isawaitable, iscoroutinefunction
+from pathlib import Path
 from time import time
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from scrapy import Request, Spider, signals
 from scrapy.core.engine import ExecutionEngine
 from scrapy.core.scraper import Scraper
 from scrapy.extensions.closespider import CloseSpider
-from scrapy.extensions.feedexport import FeedExporter
+from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage
 from scrapy.statscollectors import StatsCollector
 from scrapy.utils.asyncgen import as_async_generator
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
@@ -382,6 +383,13 @@ class Engine:
         """Yield the open file objects of the feeds (`FEEDS`, `-o`), as storages or post-processing created them."""
         for feed in self.feeds:
             yield from (slot.file for slot in feed.slots if slot.file is not None)
+
+    def overwritten_feeds(self) -> Iterator[Path]:
+        """Yield the files that Scrapy empties at the first item (`-O`)."""
+        for feed in self.feeds:
+            for slot in feed.slots:
+                if isinstance(slot.storage, FileFeedStorage) and slot.storage.write_mode == "wb":
+                    yield Path(slot.storage.path)
 
     @cached_property
     def feeds(self) -> Sequence[FeedExporter]:

@@ -1,4 +1,4 @@
-"""Flushes local feeds, so that the items of a page are in their files before the page is acked."""
+"""Local feeds: flushes them, so that the items of a page are in their files before it is acked, and checks them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class Feeds:
-    """Flushes the files of feeds, which Scrapy buffers."""
+    """Flushes the files of feeds, which Scrapy buffers, and reports those that lose items."""
 
     def __init__(self, engine: Engine, spider: Spider | None) -> None:
         self._engine = engine
@@ -39,6 +39,17 @@ class Feeds:
                 file.flush()
             except OSError as error:
                 self._report(error)
+
+    def warn_of_overwritten(self) -> None:
+        """Warn of files with items that this worker will empty at its first item, although it continues a crawl."""
+        for path in self._engine.overwritten_feeds():
+            if path.exists() and path.stat().st_size:
+                self._log.warning(
+                    'The feed %s is overwritten (-O, or "overwrite" in FEEDS), but this worker continues a crawl: items'
+                    " of this crawl in that file are lost, since their pages are not fetched again. Use -o, which"
+                    " appends",
+                    path,
+                )
 
     def _report(self, error: OSError) -> None:
         if self._has_failed:

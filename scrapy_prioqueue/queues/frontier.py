@@ -154,7 +154,14 @@ class FrontierQueue(RequestQueue):
 
     def join(self) -> Deferred[Joined]:
         """Join the crawl."""
-        return self._pump.open()
+        return self._pump.open().addCallback(self._note_joined)
+
+    def _note_joined(self, joined: Joined) -> Joined:
+        if joined.depth.done:
+            # Scrapy's feeds are set up when they get this signal, before this receiver does.
+            feeds = Feeds(self.engine, self._spider)
+            self._signals.connect(feeds.warn_of_overwritten, signals.spider_opened, weak=False)
+        return joined
 
     def start(self) -> None:
         """Begin to work; call it after `join` has succeeded."""
