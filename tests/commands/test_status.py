@@ -271,6 +271,10 @@ def test_a_crawl_that_waits_for_requests_is_open(run: Run, worker: Worker) -> No
     assert left(run) == "nothing now; 1 worker waiting for more requests of start()"
     assert run("workers").out.splitlines()[-1].endswith("reads start()")
 
+    run("pause")
+    assert "waiting" not in run("status").out
+    assert left(run).startswith("nothing, paused: ")
+
     worker.ask(notes=[Kept()], is_idle=True)
     status = run("status")
     assert (status.code, left(run)) == (1, "nothing")

@@ -414,6 +414,18 @@ def test_stop(run: Run, worker: Worker) -> None:
     assert worker.ask().orders.stop_reason == "maintenance"
 
 
+def test_commands_to_workers_that_are_gone(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1")  # its clock stands still long ago
+
+    assert run("stop", "--yes").out.endswith("'stopped'; silent ones (1) do so if they come back\n")
+    worker.leave()
+    stopped = run("stop", "--yes")
+
+    assert (stopped.code, stopped.out, stopped.err) == (1, "", "scrapy frontier stop: no worker is running\n")
+    assert run("pause").out == "paused: no worker is running, and those that start wait for resume\n"
+    assert "no worker is running" in run("drain", "--yes").out
+
+
 def test_evict(run: Run, worker: Worker, backend: RedisBackend) -> None:
     worker.commit(page(URL))
     gone = backend.join("gone", tiers=TIERS, clock=None)

@@ -78,9 +78,11 @@ def drawing(status: Status, *, max_workers: int = MAX_WORKERS, rate_of_workers: 
 
 def _headline(status: Status) -> Text:
     state = status.state
-    phase = f"ended at {moment(state.ended_ms)}" if state.has_ended else state.phase
-    waits = ("waiting for requests",) if status.waiting_workers else ()
-    words = [phase, *waits, *state.orders, *(("flooded",) if state.policy.is_flooded else ())]
+    words = [state.phase, *state.orders, *(("flooded",) if state.policy.is_flooded else ())]
+    if status.waiting_workers and "paused" not in state.orders:
+        words.insert(1, "waiting for requests")
+    if state.has_ended:
+        words = [f"ended at {moment(state.ended_ms)}"]
     line = Text()
     line.append(status.name, style="bold")
     line.append(f" at {status.address}: ")
@@ -164,7 +166,7 @@ def _left(status: Status) -> str:
         return _nothing(status)
     left = counted(status.left, "request")
     if "paused" in status.state.orders:
-        return f"{left}, paused: {frontier_command('resume', status.name)} continues"
+        return f"{left}, {_paused(status)}"
     if not status.has_workers:
         return f"{left}, but no worker is running"
     if status.idle_until_ms - status.now_ms > SOON_MS:
@@ -183,12 +185,18 @@ def _nothing(status: Status) -> str:
     if not waiting:
         is_open = status.state.phase == "open" and not status.has_workers
         return "nothing; the next worker ends the crawl, unless it adds requests" if is_open else "nothing"
+    if "paused" in status.state.orders:
+        return f"nothing, {_paused(status)}"
+    reads_start = any(worker.has_more_starts for worker in waiting)
+    what = "more requests of start()" if reads_start else "pushed requests or the end of PRIOQUEUE_MAX_IDLE"
     # A drained crawl reads no seeds.
-    seeds = "seeds, " if status.seeds and "drained" not in status.state.orders else ""
-    what = f"{seeds}pushed requests or the end of PRIOQUEUE_MAX_IDLE"
-    if any(worker.has_more_starts for worker in waiting):
-        what = f"{seeds}more requests of start()"
+    if status.seeds and "drained" not in status.state.orders:
+        what = f"seeds{' or ' if reads_start else ', '}{what}"
     return f"nothing now; {counted(len(waiting), 'worker')} waiting for {what}"
+
+
+def _paused(status: Status) -> str:
+    return f"paused: {frontier_command('resume', status.name)} continues"
 
 
 def _seeds(status: Status) -> Cell:
