@@ -38,7 +38,7 @@ class CheckVerb(Verb):
     name = "check"
     summary = "whether a spider is ready for several workers, from its code"
     syntax = "[SPIDER]"
-    examples = ("books", "books --sample https://a.example/list")
+    examples = ("books", "books --sample https://a.example/")
     needs_frontier = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
