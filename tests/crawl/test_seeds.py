@@ -364,11 +364,15 @@ def test_a_worker_that_is_stopped_leaves_the_rest_where_it_was(
     seeded: Crawls, site: Site, client: Any, key: str
 ) -> None:
     paths, urls = numbers(site, 500)
+    gate = threading.Event()
+    site.pages.update(dict.fromkeys(paths[100:], Page(gate=gate)))
     client.rpush(key, *urls)
 
     crawl = seeded.start()
-    wait_until(lambda: len(site.visits) >= 100, what="it works", within=30)
+    wait_until(lambda: len(site.visits) > 100, what="it works", within=30)
     crawl.interrupt()
+    wait_until(lambda: "Received SIGINT" in crawl.process.log, what="it stops", within=20)
+    gate.set()
     crawl.wait()
     rest = left(client, key)
     seeded.run()
