@@ -25,8 +25,8 @@ from scrapy_prioqueue.codec.names import bases_of, inherits, loaded_class, path_
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import DecodeError, UnknownName
 
-VALUE_OBJECTS = frozenset({"scrapy.link:Link", "scrapy_playwright.page:PageMethod"})
-"""Further classes that only hold values."""
+VALUE_OBJECTS = {"scrapy.link:Link": None, "scrapy_playwright.page:PageMethod": "result"}
+"""Further classes that only hold values, each with the attribute that a download fills; None is stored for that."""
 
 _ITEM_VALUES = "_values"
 _NEWS = frozenset({object.__dict__["__new__"], object_ref.__dict__["__new__"]})
@@ -63,6 +63,7 @@ class ClassPlan:
         self._defaults = defaults
         self._is_item = inherits(cls, Item)
         self._slots = slots_of(cls)
+        self._filled = VALUE_OBJECTS.get(path_of(cls) or "")
         self._dict: GetSetDescriptorType | None = None
         for base in reversed(bases_of(cls)):
             found = vars(base).get("__dict__")
@@ -84,6 +85,8 @@ class ClassPlan:
         # Hashes of texts differ between processes, so a cached hash would be wrong in another one.
         if attributes.get(_CACHED_HASH) is not None:
             attributes[_CACHED_HASH] = None
+        if self._filled in attributes:
+            attributes[self._filled] = None
         taken = Attributes(attributes, {})
         if self._is_item:
             values = attributes.pop(_ITEM_VALUES, None)
@@ -258,9 +261,25 @@ def member_at(path: str, names: Iterable[Any]) -> Any:
 
 def is_data_class(cls: type) -> bool:
     """Return whether a class itself may be a value: a data class, or an input that scrapy-poet injects in callbacks."""
-    is_data = is_enum(cls) or is_named_tuple(cls) or shape_of(cls) is not None
-    is_input = cls.__module__.startswith("web_poet.")
-    return is_data or is_input or inherits(cls, _of_module("web_poet.pages", "Injectable"))
+    return is_enum(cls) or is_named_tuple(cls) or shape_of(cls) is not None or _is_injectable(cls)
+
+
+def without_injected(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a callback without those that scrapy-poet adds, in each download anew.
+
+    A request that is fetched again has them from the download before.
+    """
+    if "web_poet" not in sys.modules:
+        return arguments
+    return {name: value for name, value in arguments.items() if not _is_injected(type(value))}
+
+
+def _is_injected(cls: type) -> bool:
+    return _is_injectable(cls) or cls.__module__.startswith("scrapy_poet.")
+
+
+def _is_injectable(cls: type) -> bool:
+    return cls.__module__.startswith("web_poet.") or inherits(cls, _of_module("web_poet.pages", "Injectable"))
 
 
 def class_at(path: str) -> type:

@@ -15,6 +15,7 @@ from scrapy.http.request import NO_CALLBACK
 
 from scrapy_prioqueue.codec import layouts
 from scrapy_prioqueue.codec.blanks import ARE_EXACT, DEFAULTS, blank, has_scheme, stored_under
+from scrapy_prioqueue.codec.classes import without_injected
 from scrapy_prioqueue.codec.fields import (
     ATTRIBUTES,
     CALLBACK,
@@ -410,6 +411,8 @@ class RequestCodec:
 
     def _store_plain(self, values: Sequence[Any], fields: dict[int, Any]) -> None:
         for (number, name, kinds, default), value in zip(PLAIN, values, strict=True):
+            if number == _CB_KWARGS and type(value) is dict:
+                value = without_injected(value)
             if value == default and type(value) is type(default):
                 continue
             if not isinstance(value, kinds):

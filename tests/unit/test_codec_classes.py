@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections import namedtuple
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import ModuleType
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import attr
@@ -376,6 +378,61 @@ def test_a_class_is_found_once_its_module_is_imported(
         assert exact(dict(codec.decode(payload).meta["x"])) == exact({"a": 1})
     finally:
         del sys.modules[module.__name__]
+
+
+class PageMethod:
+    """As that of scrapy-playwright."""
+
+    def __init__(self, method: str) -> None:
+        self.method, self.args, self.kwargs = method, (), dict[str, Any]()
+        self.result: Any = None
+
+
+class Page:
+    """As the page objects of web-poet, with a response that can't be stored."""
+
+    def __init__(self) -> None:
+        self.response = object()
+
+
+@pytest.fixture
+def of_module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, type, str], None]:
+    """Put a class into a module of its own under a name."""
+
+    def put(module: str, cls: type, name: str) -> None:
+        made = ModuleType(module)
+        setattr(made, name, cls)
+        monkeypatch.setitem(sys.modules, module, made)
+        monkeypatch.setattr(cls, "__module__", module)
+
+    return put
+
+
+def test_page_methods_come_back_without_what_the_browser_answered(
+    codec: RequestCodec, of_module: Callable[[str, type, str], None]
+) -> None:
+    of_module("scrapy_playwright.page", PageMethod, "PageMethod")
+    method = PageMethod("wait_for_selector")
+    method.result = object()
+
+    made = codec.decode(codec.encode(Request(URL, meta={"playwright_page_methods": [method]})))
+
+    (found,) = made.meta["playwright_page_methods"]
+    assert vars(found) == {**vars(method), "result": None}
+    assert method.result is not None
+
+
+def test_arguments_that_scrapy_poet_injects_are_left_out(
+    codec: RequestCodec, of_module: Callable[[str, type, str], None]
+) -> None:
+    of_module("web_poet", type("Unused", (), {}), "Unused")
+    of_module("web_poet.pages", Page, "Injectable")
+    page = type("BookPage", (Page,), {})()
+
+    made = codec.decode(codec.encode(Request(URL, cb_kwargs={"page": page, "number": 1})))
+    bare = codec.decode(codec.encode(Request(URL, cb_kwargs={"page": page})))
+
+    assert (made.cb_kwargs, bare.cb_kwargs) == ({"number": 1}, {})
 
 
 def test_programs_without_the_project_see_what_stands_for_data(codec: RequestCodec, spider: Books) -> None:
