@@ -11,7 +11,7 @@ from scrapy import Request
 from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_prioqueue.client.plain_urls import Fingerprint, PlainUrls
-from scrapy_prioqueue.codec.detached import DetachedCodec, NamedCallback
+from scrapy_prioqueue.codec.detached import DetachedCodec, named_callback
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import EncodeError, RequestError
 from scrapy_prioqueue.frontier.base import Push
@@ -78,8 +78,8 @@ class Draft:
         try:
             return Request(
                 self.url,
-                callback=None if self.callback is None else NamedCallback(self.callback),
-                errback=None if self.errback is None else NamedCallback(self.errback),
+                callback=named_callback(self.callback),
+                errback=named_callback(self.errback),
                 method=self.method,
                 headers=self.headers,
                 body=self.body,

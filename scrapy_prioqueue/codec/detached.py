@@ -42,6 +42,11 @@ class NamedCallback:
         return hash(self.__name__)
 
 
+def named_callback(name: str | None) -> NamedCallback | None:
+    """Return what stands for a method of the spider, None for no name."""
+    return None if name is None else NamedCallback(name)
+
+
 class DetachedCodec(RequestCodec):
     """Writes requests for a spider in another process, and reads requests of any spider."""
 

@@ -11,6 +11,7 @@ from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 from scrapy.utils.misc import build_from_crawler, load_object
 
+from scrapy_prioqueue.commands.fingerprinters import equip, works_alone
 from scrapy_prioqueue.commands.output import Output, moment, number
 from scrapy_prioqueue.commands.verb import Stop
 from scrapy_prioqueue.errors import SettingError
@@ -35,15 +36,22 @@ class Context:
         settings: Scrapy's settings, from which `config` was read.
         spider_class: class of the frontier's spider; None if the settings identify the frontier without one.
         output: where to write.
+        arguments: of the spider.
     """
 
     def __init__(
-        self, config: Config, settings: Settings, output: Output, spider_class: type[Spider] | None = None
+        self,
+        config: Config,
+        settings: Settings,
+        output: Output,
+        spider_class: type[Spider] | None = None,
+        arguments: Mapping[str, str] | None = None,
     ) -> None:
         self.config = config
         self.settings = settings
         self.output = output
         self.spider_class = spider_class
+        self._arguments = arguments or {}
         self.so_far: Callable[[], str] | None = None
         """Returns how far an interrupted verb got; empty before its first step."""
 
@@ -133,7 +141,8 @@ class Context:
         """
         name, crawler = "REQUEST_FINGERPRINTER_CLASS", Crawler(self.spider_class or Spider, self.settings)
         try:
-            crawler.request_fingerprinter = build_from_crawler(load_object(self.settings[name]), crawler)
+            own = build_from_crawler(load_object(self.settings[name]), crawler)
+            crawler.request_fingerprinter = own if works_alone(own) else equip(crawler, own, self._arguments)
         except Exception as error:  # the class may be the user's
             raise SettingError(name, self.settings[name], f"can't be used here: {error!r}") from error
         return crawler
@@ -170,6 +179,7 @@ def find_context(
     spider_class = _spider_class(settings, spider)
     if spider_class is not None:
         spider_class.update_settings(settings)
+    _apply_addons(settings, spider_class)
     if not needs_name:
         # The names aren't used, so each argument in them is replaced by its own name.
         return Context(Config.from_settings(settings, "any", str), settings, output, spider_class)
@@ -181,7 +191,17 @@ def find_context(
         spider_class.name if spider_class else "",
         lambda part: arguments.get(part, getattr(spider_class, part, None)),
     )
-    return Context(config, settings, output, spider_class)
+    return Context(config, settings, output, spider_class, arguments)
+
+
+def _apply_addons(settings: Settings, spider_class: type[Spider] | None) -> None:
+    """Change the settings as in a crawl: add-ons may set the fingerprinter, the filter and settings of this package."""
+    if not settings.getdict("ADDONS"):
+        return
+    try:
+        Crawler(spider_class or Spider, settings).addons.load_settings(settings)
+    except Exception as error:  # they may be the user's
+        raise SettingError("ADDONS", settings["ADDONS"], f"can't be used: {error!r}") from error
 
 
 def _spider_class(settings: Settings, spider: str | None) -> type[Spider] | None:

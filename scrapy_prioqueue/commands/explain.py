@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from scrapy import Request
 from scrapy.utils.request import RequestFingerprinterProtocol
 
+from scrapy_prioqueue.codec.detached import named_callback
 from scrapy_prioqueue.codec.layouts import traces
 from scrapy_prioqueue.codec.plain import PlainRequest, plain_or_none
 from scrapy_prioqueue.commands.context import Context
@@ -136,7 +137,12 @@ def situation_of(context: Context, state: State, request: Request, *, is_thoroug
 def _fingerprint(fingerprinter: RequestFingerprinterProtocol, plain: PlainRequest) -> bytes | None:
     try:
         request = Request(
-            plain.url, method=plain.method, body=plain.body, headers=dict(plain.headers), meta=dict(plain.meta)
+            plain.url,
+            callback=named_callback(plain.callback),
+            method=plain.method,
+            body=plain.body,
+            headers=dict(plain.headers),
+            meta=dict(plain.meta),
         )
         return fingerprinter.fingerprint(request)
     except Exception:  # the user's fingerprinter may raise anything, as this request lacks parts of the original

@@ -6,12 +6,15 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import pytest
 from scrapy import Request, Spider
 from scrapy.http import Response
+from scrapy.settings import Settings
 from scrapy_poet import DummyResponse, DynamicDeps, callback_for
 from web_poet import WebPage, field, handle_urls
 from web_poet.exceptions import Retry
 
+from tests.commands.conftest import run_command
 from tests.integrations.bookshop import Bookshop, crawl_with_a_kill
 from tests.support.crawls import Crawls
 
@@ -87,6 +90,22 @@ class Injected(Spider):
 
 
 def test_page_objects_survive_a_kill(on_redis: Crawls, shop: Bookshop) -> None:
-    result = crawl_with_a_kill(on_redis, shop, Injected, expects="Unable to serialize", **SETTINGS)
+    result = crawl_with_a_kill(on_redis, shop, Injected, **SETTINGS)
 
     assert result.stats["retry/count"] > 0
+    assert not result.stats_under("prioqueue/unserializable")
+
+
+def test_commands_compute_the_same_fingerprints(
+    on_redis: Crawls, shop: Bookshop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.gate.set()
+    settings = {**SETTINGS, "PRIOQUEUE_ON_FINISH": "keep"}
+    on_redis.run(spider=Injected, settings=settings)
+    project = {**on_redis.settings, **settings, "SPIDER_MODULES": [__name__]}
+
+    for callback in ("parse_item", "parse_shop"):
+        assert run_command(("push", shop.site.url("/book/1"), "--callback", callback), Settings(project)) == 0
+
+    pushed = [line.partition(", into ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert pushed == ["0 pushed, 1 seen before", "1 pushed"]

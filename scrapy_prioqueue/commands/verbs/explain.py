@@ -8,6 +8,7 @@ from rich.padding import Padding
 from rich.text import Text
 from scrapy import Request
 
+from scrapy_prioqueue.codec.detached import named_callback
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.explain import reasons, situation_of
 from scrapy_prioqueue.commands.listing import request_documents
@@ -28,6 +29,7 @@ class ExplainVerb(Verb):
         parser.add_argument("page", metavar="URL", help="URL as a spider would request it")
         parser.add_argument("--method", default="GET", help="HTTP method (default: %(default)s)")
         parser.add_argument("--body", default="", help="body, for example of a POST")
+        parser.add_argument("--callback", metavar="METHOD", help="method of the spider (default: parse)")
         parser.add_argument(
             "--thorough", action="store_true", help="search all requests, and for other spellings of the URL"
         )
@@ -35,7 +37,8 @@ class ExplainVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         state = context.state()
         try:
-            request = Request(options.page, method=options.method, body=options.body)
+            callback = named_callback(options.callback)
+            request = Request(options.page, callback, method=options.method, body=options.body)
         except ValueError as error:
             raise Stop(f"{options.page!r} is not a URL: {error}", WRONG_USE) from None
         with looking(context):

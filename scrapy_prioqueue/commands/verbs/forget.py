@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from scrapy import Request
 
+from scrapy_prioqueue.codec.detached import named_callback
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import counted, number
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
@@ -24,13 +25,14 @@ class ForgetVerb(Verb):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("urls", nargs="+", metavar="URL", help="URLs of GET requests")
+        parser.add_argument("--callback", metavar="METHOD", help="method of the spider (default: parse)")
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:
         context.state()
         identity = identity_of(context)
         try:
-            fingerprints = [identity(Request(url)) for url in options.urls]
+            fingerprints = [identity(Request(url, named_callback(options.callback))) for url in options.urls]
         except ValueError as error:
             raise Stop(str(error), WRONG_USE) from error
         known = [fingerprint for fingerprint in fingerprints if fingerprint is not None]
