@@ -13,9 +13,8 @@ from PIL import Image
 from scrapy.http import Response
 
 from tests.crawl.spiders import Follower, path_of
-from tests.support.crawls import WITHIN_S, Crawls
+from tests.support.crawls import Crawls
 from tests.support.site import Page, Site
-from tests.support.waiting import wait_until
 
 ITEMS = range(1, 7)
 HELD = "/image/3.png"
@@ -50,8 +49,8 @@ def start_settings(folder: Path) -> dict[str, Any]:
     return {
         "ITEM_PIPELINES": {"scrapy.pipelines.images.ImagesPipeline": 1},
         "IMAGES_STORE": str(folder / "images"),
+        "PRIOQUEUE_LEASE_TTL": 10,
         "IMAGES_THUMBS": {"small": (20, 20)},
-        "PRIOQUEUE_LEASE_TTL": 2,
     }
 
 
@@ -69,17 +68,17 @@ def test_a_kill_during_downloads_of_images_leaves_no_item_without_them(
     }
     site.pages = {"/": pages, **{path: Page(body=b"") for path in pages}, **images}
     crawls = on_redis.having(**start_settings(tmp_path))
-    first = crawls.start(spider=Gallery)
-    first.wait_for("asked", HELD)
-    second = crawls.start(spider=Gallery)
-    wait_until(lambda: "Joined crawl" in second.process.log, what="the second joins", within=WITHIN_S)
+    workers = [crawls.start(spider=Gallery) for _ in range(2)]
+    workers[0].wait_for_site([HELD])
     crawls.wait_for_done(len(ITEMS))
 
-    first.kill()
+    killed, other = sorted(workers, key=lambda worker: HELD not in worker.pages)
+    killed.kill()
     gate.set()
-    result = second.wait()
+    results = [crawls.run(spider=Gallery), other.wait()]
 
-    items = {item["page"]: item for item in [*first.events("item"), *result.items]}
+    found = [*killed.events("item"), *(item for result in results for item in result.items)]
+    items = {item["page"]: item for item in found}
     assert sorted(items) == pages
     for number in ITEMS:
         (stored,) = items[f"/item/{number}"]["images"]
@@ -89,4 +88,4 @@ def test_a_kill_during_downloads_of_images_leaves_no_item_without_them(
     assert Counter(visit.path for visit in site.visits) == {
         path: 2 if path in (HELD, "/item/3") else 1 for path in site.pages
     }
-    assert result.reason == "finished"
+    assert [result.reason for result in results] == ["finished", "finished"]
