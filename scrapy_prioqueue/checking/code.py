@@ -59,6 +59,15 @@ class Method:
         return {child: node for node in ast.walk(self.node) for child in ast.iter_child_nodes(node)}
 
     @cached_property
+    def made(self) -> Collection[str]:
+        """Names of the new spider in `from_crawler()`."""
+        return {
+            name
+            for name, value in assignments(self.node.body if self.name == "from_crawler" else ())
+            if isinstance(value, ast.Call) and (name_of(value.func) in {self.name, self.own})
+        }
+
+    @cached_property
     def loads(self) -> Mapping[str, Sequence[ast.Name]]:
         """The places where each name is read."""
         found: dict[str, list[ast.Name]] = {}

@@ -126,4 +126,4 @@ def _called(method: Method, properties: Collection[str]) -> Iterator[str]:
 
 def is_own(node: ast.AST, method: Method) -> bool:
     """Return whether an expression is the spider, in one of its methods."""
-    return isinstance(node, ast.Name) and bool(method.own) and node.id == method.own
+    return isinstance(node, ast.Name) and (node.id == method.own or node.id in method.made)

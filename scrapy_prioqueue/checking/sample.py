@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from scrapy import Request, Spider
-from scrapy.crawler import AsyncCrawlerProcess, Crawler, CrawlerProcess
+from scrapy import Request, Spider, crawler
+from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.settings import Settings
 from twisted.python.failure import Failure
@@ -22,8 +22,6 @@ from scrapy_prioqueue.printable import in_a_line
 
 MOST = 200
 """Maximum number of requests of a page that are looked at."""
-
-_ASYNCIO = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 
 _ALONE: Mapping[str, Any] = {
     "SCHEDULER": "scrapy.core.scheduler.Scheduler",
@@ -83,9 +81,8 @@ def sample(
     alone = settings.copy()
     alone.setdict(_ALONE, priority="cmdline")
     alone.set("SPIDER_MIDDLEWARES", {**alone.getdict("SPIDER_MIDDLEWARES"), Judge: -1}, priority="cmdline")
-    is_asyncio = alone["TWISTED_REACTOR"] == _ASYNCIO and not alone.getbool("FORCE_CRAWLER_PROCESS")
-    is_async = is_asyncio or not alone.getbool("TWISTED_REACTOR_ENABLED", True)
-    process = AsyncCrawlerProcess(alone) if is_async else CrawlerProcess(alone)
+    has_reactor = alone.getbool("TWISTED_REACTOR_ENABLED", True)
+    process: Any = (crawler.CrawlerProcess if has_reactor else crawler.AsyncCrawlerProcess)(alone)
     process.crawl(type(cls.__name__, (cls,), {"start": start, "__module__": cls.__module__}), **arguments)
     process.start()
     if process.bootstrap_failed:

@@ -66,7 +66,9 @@ class _State:
         self._roles = roles
         self._is_container = is_container
         self._is_counter = is_counter
-        takes = [touch for touch in self._in(touches, "page") if touch.kind == "take"]
+        puts_of_pages = [touch for touch in self._in(touches, "page") if touch.kind == "put"]
+        takers = self._in(touches, "page") + (self._in(touches, "start") if puts_of_pages else [])
+        takes = [touch for touch in takers if touch.kind == "take"]
         has_any = is_filled or any(touch.kind == "put" and roles.of(touch.method) for touch in touches)
         writes = [touch for touch in self._in(touches, "page") if touch.kind in {"set", "count", "put"}]
         self.takes = takes if has_any else []
@@ -89,8 +91,9 @@ class _State:
             return write.kind == "set" and all(read.method is write.method for read in self.of_pages)
         if not write.is_from_page:
             return True
-        is_seen = write.kind == "put" and all(set(read.uses) <= {"member", "length", "log"} for read in self.of_pages)
-        return not is_seen and all(read.method is write.method for read in self.of_pages)
+        uses = {use for read in self.of_pages for use in read.uses}
+        is_seen_or_merged = write.kind == "put" and (uses <= {"member", "length", "log"} or "removed" in uses)
+        return not is_seen_or_merged and all(read.method is write.method for read in self.of_pages)
 
     def finding(self) -> CodeFinding | None:
         """Return what several workers make of this state, None if nothing."""

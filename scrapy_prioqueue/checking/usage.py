@@ -313,7 +313,7 @@ class _Walk:
                 isinstance(call.args[0], ast.Constant) and call.args[0].value in (0, -1)
             )
             if is_of_key:
-                return ("read", self._uses.of(call)) if is_used else ("put", ())
+                return ("read", {"removed", *self._uses.of(call)}) if is_used else ("put", ())
             return "take", self._uses.of(call)
         if method in _PUT or method in _DROP:
             return "put", ()

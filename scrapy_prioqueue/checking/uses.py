@@ -7,7 +7,7 @@ from typing import Literal
 
 from scrapy_prioqueue.checking.code import Method, is_request, name_of
 
-Use = Literal["request", "test", "compare", "equal", "member", "length", "log", "iterate", "other"]
+Use = Literal["request", "test", "compare", "equal", "member", "length", "log", "iterate", "removed", "other"]
 """`compare` is a limit, `equal` a number that must be met, `test` whether there is a value."""
 
 _LOGS = {"debug", "info", "warning", "warn", "error", "critical", "exception", "log", "print", "msg", "pprint"}

@@ -162,6 +162,33 @@ STATE = {
         def parse(self, response):
             yield scrapy.Request(next(self.urls))
     """,
+    "work list, of start": """
+        todo = {1}
+        def start_requests(self):
+            while self.todo:
+                yield scrapy.Request(f"https://shop.example/{self.todo.pop()}")
+        def parse(self, response):
+            self.todo.add(int(response.text))
+    """,
+    "shared state, of halves": """
+        halves = {}
+        def parse(self, response):
+            if response.url in self.halves:
+                yield {**self.halves.pop(response.url), "other": response.text}
+            else:
+                self.halves[response.url] = {"one": response.text}
+    """,
+    "seen here, in a set of from_crawler": """
+        @classmethod
+        def from_crawler(cls, crawler):
+            spider = super().from_crawler(crawler)
+            spider.ids = set()
+            return spider
+        def parse(self, response):
+            if response.url not in self.ids:
+                self.ids.add(response.url)
+                yield {"url": response.url}
+    """,
     "second phase": """
         @classmethod
         def from_crawler(cls, crawler):
