@@ -136,13 +136,17 @@ class _State:
 
     def _between_pages(self, uses: set[Use]) -> CodeFinding | None:
         counts = [touch for touch in self.writes if touch.kind == "count"]
-        read = next(touch for touch in self.of_pages if not set(touch.uses) <= {"log"})
+        reads = [touch for touch in self.of_pages if not set(touch.uses) <= {"log"}]
+        writers = {touch.method for touch in self.writes}
+        read = next((touch for touch in reads if touch.method not in writers), reads[0])
         if counts and (not self._is_container or len(counts) == len(self.writes)):
             return self._counted(uses, read)
         if self._is_container and not self.is_made_by_pages:
-            if uses <= {*_TESTS, "length"}:
+            if uses <= {*_TESTS, "length"} and "length" in uses:
                 return self._counted(uses - {"length"}, read)
-            if uses <= {"member", "length", *_TESTS}:
+            if uses <= {"test", "log"}:
+                return None
+            if uses <= {"member", *(_TESTS if "length" in uses else ("test", "log")), "length"}:
                 text = "each worker knows only its own: what another worker has had comes once more"
                 return self._found("seen here", "warning", read, text, "each-thing-once")
             return self._set_elsewhere(read)

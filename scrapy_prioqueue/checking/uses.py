@@ -61,7 +61,7 @@ class Uses:
         if function in _LOGS or function in _STOPS:
             return {"log"}
         if function == "len":
-            return self.of(call, followed) - {"other"} or {"length"}
+            return {"length", *self.of(call, followed)} - {"other"}
         return None
 
     def _in_statement(self, parent: ast.AST, node: ast.AST, followed: set[str]) -> set[Use] | None:

@@ -240,6 +240,15 @@ STATE = {
         def parse_page(self, response):
             yield {"price": self.prices[response.url]}
     """,
+    "shared state, compared by key": """
+        kinds = {}
+        def parse(self, response):
+            self.kinds[response.url] = int(response.css("b").get())
+            yield response.follow("/", self.parse_page)
+        def parse_page(self, response):
+            if self.kinds[response.url] == 2:
+                yield {"kind": "hotel"}
+    """,
     "shared state, of the class": """
         def parse(self, response):
             Shop.shop = response.css("h1").get()
