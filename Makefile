@@ -38,12 +38,12 @@ PYTEST := python -m pytest --numprocesses $(JOBS) --dist worksteal
 # Schedules of the simulation that `make soak` runs, beyond those of the tests.
 SEEDS := 1000000
 
-.PHONY: help test test-quick test-newest test-oldest test-redis test-integrations soak lint luacheck chromium format docs dist demo bench bench-quick bench-write chaos clean
+.PHONY: help test test-quick test-newest test-oldest test-redis test-integrations environments soak lint luacheck chromium format docs dist demo bench bench-quick bench-write chaos clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-test: lint test-newest test-oldest test-redis ## everything: lint, all tests, lowest versions, every Redis and Valkey
+test: environments lint test-newest test-oldest test-redis ## everything: lint, all tests, lowest versions, every Redis and Valkey
 
 test-quick: $(VENV)/installed ## the quick tests of each part and a few crawls, in a minute; no lint
 	$(VENV)/bin/$(PYTEST) $(QUICK_TESTS)
@@ -105,6 +105,10 @@ chaos: $(VENV)/installed ## crawl a shop while everything goes wrong; takes minu
 clean: ## remove what the other targets have made
 	rm -rf $(VENV) $(OLDEST) $(INTEGRATIONS) $(OLDER_SCRAPY) build dist *.egg-info .hypothesis .*_cache
 
+# All at once, since each waits for the network or keeps one core busy.
+environments:
+	@$(MAKE) --no-print-directory --jobs luacheck $(VENV)/installed $(OLDEST)/installed
+
 luacheck:
 	@command -v luacheck >/dev/null || scripts/install_debian_package lua-check
 
@@ -112,13 +116,13 @@ chromium:
 	@command -v chromium >/dev/null || scripts/install_debian_package chromium
 
 $(VENV)/installed: setup.cfg pyproject.toml scripts/make_venv
-	scripts/make_venv $(PYTHON) $(VENV)
+	scripts/make_venv $(PYTHON) $(VENV) dev
 
 $(OLDEST)/installed: setup.cfg pyproject.toml tests/oldest.txt scripts/make_venv
-	scripts/make_venv $(PYTHON) $(OLDEST) --constraint tests/oldest.txt
+	scripts/make_venv $(PYTHON) $(OLDEST) test --constraint tests/oldest.txt
 
 $(INTEGRATIONS)/installed: setup.cfg pyproject.toml tests/integrations/requirements.txt scripts/make_venv
-	scripts/make_venv $(PYTHON) $(INTEGRATIONS) --requirement tests/integrations/requirements.txt
+	scripts/make_venv $(PYTHON) $(INTEGRATIONS) test --requirement tests/integrations/requirements.txt
 
 $(OLDER_SCRAPY)/installed: setup.cfg pyproject.toml tests/integrations/older_scrapy/requirements.txt scripts/make_venv
-	scripts/make_venv $(PYTHON) $(OLDER_SCRAPY) --requirement tests/integrations/older_scrapy/requirements.txt
+	scripts/make_venv $(PYTHON) $(OLDER_SCRAPY) test --requirement tests/integrations/older_scrapy/requirements.txt
