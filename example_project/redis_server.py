@@ -10,7 +10,9 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 
@@ -68,6 +70,20 @@ def find_redis_server() -> Path:
 def find_bloom_module() -> Path | None:
     """Return the module that gives a server `BF.*`, for its directive `loadmodule`; None if it isn't installed."""
     return _packaged(*PACKAGED_BLOOM_MODULE)
+
+
+@cache
+def ends_with_this_process() -> Sequence[str]:
+    """Return what to put before a command so that Linux ends it when this process is gone; nothing where that is missing.
+
+    Strictly, it ends with the thread that starts it.
+    """
+    words = ("setpriv", "--pdeathsig", "KILL")
+    try:
+        subprocess.run([*words, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ()
+    return words
 
 
 def _packaged(package: str, pattern: str) -> Path | None:
@@ -197,7 +213,7 @@ class RedisServer:
         (self.directory / "redis.conf").write_text("".join(lines))
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [self.binary, "redis.conf"],
+                [*ends_with_this_process(), self.binary, "redis.conf"],
                 cwd=self.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

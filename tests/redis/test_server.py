@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import redis
-from redis_server import BINARY_VARIABLE, RedisServerError, available_redis_servers, find_redis_server
+from redis_server import (
+    BINARY_VARIABLE,
+    RedisServerError,
+    available_redis_servers,
+    ends_with_this_process,
+    find_redis_server,
+)
 
+from tests.support.scrapy_command import PROJECT
 from tests.support.servers import RedisServer, StartServer
 from tests.support.waiting import wait_until
+
+KILLED = """
+import os, signal, sys
+from redis_server import RedisServer
+server = RedisServer(sys.argv[1])
+server.start()
+print(server.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 def test_server_persists_nothing_and_refuses_writes_when_full_by_default(
@@ -55,6 +73,16 @@ def test_frozen_server_can_be_stopped(redis_server_factory: StartServer) -> None
     server.stop()
 
     assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.skipif(not ends_with_this_process(), reason="the system can't end a process with its parent")
+def test_server_ends_with_a_program_that_is_killed(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", KILLED, tmp_path]
+    ended = subprocess.run(program, cwd=PROJECT, capture_output=True, text=True, check=False)
+    server = Path(f"/proc/{ended.stdout.strip()}/status")
+
+    # Where nobody waits for orphans, it stays a zombie.
+    wait_until(lambda: not server.exists() or "(zombie)" in server.read_text(), what="it has ended", within=20)
 
 
 def test_two_servers_do_not_share_a_port(redis_server_factory: StartServer) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -341,19 +342,18 @@ def test_server_that_is_loading_its_data_is_waited_for(redis_server_factory: Sta
     client.save()
     server.stop()
     server.config["key_load_delay"] = 15_000
-    starting = threading.Thread(target=server.start)
-    starting.start()
 
-    try:
+    # The server would end with the thread that starts it.
+    with ThreadPoolExecutor(1) as thread:
+        starting = thread.submit(server.start)
         wait_until(lambda: "Loading RDB" in server.log, what="the server is loading", within=10)
         one = crawl(server.url)
         error = one.error(one.live)
-    finally:
-        starting.join()
+        starting.result()
 
-    assert not is_lasting(error)
-    assert "loading its data from disk" in error.why
-    run(one.live())
+        assert not is_lasting(error)
+        assert "loading its data from disk" in error.why
+        run(one.live())
 
 
 def test_server_with_too_many_clients_is_waited_for(redis_server_factory: StartServer, crawl: OpenCrawl) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import multiprocessing
 import os
 import pkgutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,6 +40,9 @@ PRELOADED = (
     "tests.faults.components",
 )
 """Modules that the forks share, as far as there are such; none of them may install a reactor."""
+
+PR_SET_PDEATHSIG = 1
+"""Of `prctl`: the signal that a process gets when its parent ends."""
 
 Program = Callable[[Path], None]
 
@@ -100,6 +105,9 @@ class Fork:
 
 
 def _logged(program: Program, argument: Path, log: Path) -> None:
+    if sys.platform == "linux":
+        # The parent is the server of forks, which ends with the tests, also if they are killed.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with log.open("ab") as output:
         for standard in (1, 2):
             os.dup2(output.fileno(), standard)

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from redis_server import ends_with_this_process
+
 
 class ChildProcess:
     """A process that writes to a log file of its own.
@@ -31,7 +33,12 @@ class ChildProcess:
         self.log_path = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                [*ends_with_this_process(), *command],
+                env=env,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
             )
 
     @property

@@ -1,4 +1,4 @@
-"""Redis servers for tests: that of the example project with a client and a fleet of them that is stopped at the end."""
+"""Redis servers for tests: that of the example project with a client and a fleet of them that is killed at the end."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class StartServer(Protocol):
 
 @contextmanager
 def server_fleet(directory: Path) -> Iterator[StartServer]:
-    """Yield a function that starts servers in folders below the given one; all are stopped at the end."""
+    """Yield a function that starts servers in folders below the given one; all are killed at the end."""
     with ExitStack() as servers:
         numbers = count(1)
 
         def start(**config: Any) -> RedisServer:
             server = RedisServer(directory / f"redis-{next(numbers)}", **config)
-            servers.callback(server.stop)
+            servers.callback(server.kill)
             server.start()
             return server
 
