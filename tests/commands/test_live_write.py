@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,12 +67,14 @@ def test_a_fleet_is_fed_paused_sorted_out_and_stopped(
     assert len(run("workers", "--json").json) == 2
     assert run("remove", "/bad/", "--yes").out == "2 removed\n"
     assert run("move", "/page/399$", "--tier", "urgent", "--yes").out == "1 moved to tier 'urgent'\n"
-    seen = len(site.visits)
+    # Two workers ask for four pages each at the same time, and for no more before one is answered.
+    gate = threading.Event()
+    site.pages |= dict.fromkeys(paths, Page(gate=gate))
     run("resume")
+    workers[0].wait_for_site(["/page/399"])
+    gate.set()
     wait_until_done(client, 401)
 
-    # Two workers ask for four pages each at the same time.
-    assert "/page/399" in [visit.path for visit in site.visits[seen : seen + 8]]
     run("push", site.url("/urgent"))
     wait_until_done(client, 402)
     assert run("stop", "--reason", "maintenance", "--yes").code == 0

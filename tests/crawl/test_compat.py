@@ -11,7 +11,7 @@ import pytest
 
 from tests.crawl import redis_spiders
 from tests.crawl.test_reactors import loops
-from tests.support.crawls import Crawls
+from tests.support.crawls import WITHIN_S, Crawls
 from tests.support.servers import RedisServer, StartServer
 from tests.support.site import Page, Site, leaves
 from tests.support.waiting import wait_until
@@ -105,9 +105,9 @@ def test_a_spider_that_waits_still_stores_requests_and_knows_what_it_has_seen(
     crawl = project.start(spider=spiders.MyCrawler, settings={"MAX_IDLE_TIME_BEFORE_CLOSE": 0}, domain="127.0.0.1")
     client.rpush(key, json.dumps({"url": site.url("/first")}))
     crawl.wait_for("item", "/both")
-    wait_until(lambda: not client.zcard(leases_of(project)), what="all is done", within=20)
+    wait_until(lambda: not client.zcard(leases_of(project)), what="all is done", within=WITHIN_S)
     other = project.start(spider=spiders.MyCrawler)
-    wait_until(lambda: "workers alive: 2" in other.process.log, what="another joins", within=20)
+    wait_until(lambda: "workers alive: 2" in other.process.log, what="another joins", within=WITHIN_S)
     other.kill()
 
     client.rpush(key, json.dumps({"url": site.url("/second")}))
@@ -150,11 +150,11 @@ def test_no_item_is_lost_with_a_worker_or_in_an_outage(
     )
 
     killed, other = crawls.start(spider=redis_spiders.Page), crawls.start(spider=redis_spiders.Page)
-    wait_until(lambda: len(site.visits) > 50, what="both work", within=30)
+    wait_until(lambda: len(site.visits) > 50, what="both work", within=WITHIN_S)
     server.freeze()
-    wait_until(lambda: "Items are not written" in other.process.log, what="items wait", within=30)
+    wait_until(lambda: "Items are not written" in other.process.log, what="items wait", within=WITHIN_S)
     server.thaw()
-    wait_until(lambda: len(site.visits) > 150, what="work goes on", within=30)
+    wait_until(lambda: len(site.visits) > 150, what="work goes on", within=WITHIN_S)
     killed.kill()
     result = other.wait(troubles=True)
 
@@ -176,9 +176,9 @@ def test_items_of_a_worker_that_closes_in_an_outage_come_from_the_next(
     )
 
     closing = crawls.start(spider=redis_spiders.Page)
-    wait_until(lambda: client.llen(f"{key}:items"), what="it works", within=30)
+    wait_until(lambda: client.llen(f"{key}:items"), what="it works", within=WITHIN_S)
     server.kill()
-    wait_until(lambda: "Items are not written" in closing.process.log, what="items wait", within=30)
+    wait_until(lambda: "Items are not written" in closing.process.log, what="items wait", within=WITHIN_S)
     closing.interrupt()
     closing.wait(troubles=True)
     server.start()

@@ -226,7 +226,7 @@ def test_a_paused_worker_leaves_requests_to_others_says_so_and_takes_some_again_
     other = on_redis.start(spider=Pausing, settings=settings)
     other.wait_for_site(rest)
     inspector = Inspector(Link(redis_server.url), frontier_name)
-    wait_until(lambda: any(worker.is_paused for worker in inspector.workers()), what="a paused worker", within=30)
+    wait_until(lambda: any(worker.is_paused for worker in inspector.workers()), what="a paused worker", within=WITHIN_S)
     inspector.link.close()
     before = len(paused.pages)
     (tmp_path / "go-on").touch()

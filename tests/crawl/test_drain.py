@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from tests.support.crawls import Crawls
+from tests.support.crawls import WITHIN_S, Crawls
 from tests.support.servers import RedisServer
 from tests.support.site import Page, Site, Visit, leaves, link
 from tests.support.waiting import wait_until
@@ -27,7 +27,7 @@ def test_new_links_are_dropped_and_the_page_itself_may_be_retried(
     crawl = on_redis.start()
     crawl.wait_for("asked", "/slow")
     redis_server.client().hset(Keys(frontier_name).state, "drained", "1")
-    wait_until(lambda: "is draining the crawl" in crawl.process.log, what="the order is known", within=20)
+    wait_until(lambda: "is draining the crawl" in crawl.process.log, what="the order is known", within=WITHIN_S)
     gate.set()
     result = crawl.wait()
 

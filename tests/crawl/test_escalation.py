@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 from scrapy_prioqueue import escalate
 from tests.crawl.spiders import Follower, path_of, pause
 from tests.crawl.test_dead_letters import balanced, letters
-from tests.support.crawls import Crawls
+from tests.support.crawls import WITHIN_S, Crawls
 from tests.support.servers import RedisServer
 from tests.support.site import Page, Site, in_turn, leaves, link, moved
 from tests.support.waiting import wait_until
@@ -201,9 +201,9 @@ def test_values_overwritten_by_a_layer_survive_a_kill(on_redis: Crawls, site: Si
     }
 
     first = worker.start(spider=Climber)
-    wait_until(lambda: site.count("/up") == 2, what="the page is fetched on the second layer", within=20)
+    wait_until(lambda: site.count("/up") == 2, what="the page is fetched on the second layer", within=WITHIN_S)
     first.kill()
-    first.process.wait(within=30)
+    first.process.wait(within=WITHIN_S)
     gate.set()
     second = worker.run(spider=Climber)
 

@@ -15,7 +15,7 @@ from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.checkup import frontier_findings
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from tests.crawl.spiders import Follower
-from tests.support.crawls import Crawls
+from tests.support.crawls import WITHIN_S, Crawls
 from tests.support.servers import RedisServer
 from tests.support.site import Page, Site, link
 from tests.support.waiting import wait_until
@@ -86,7 +86,7 @@ def test_a_closed_or_slow_site_does_not_stop_others_from_being_read(
     crawl = crawls.start(
         spider=OneSiteFirst, settings={"PRIOQUEUE_HIGH_WATER": 20, "CONCURRENT_REQUESTS_PER_DOMAIN": 8}
     )
-    crawl.wait_for_site(others.keys(), within=20)
+    crawl.wait_for_site(others.keys())
 
     gate.set()
     crawl.interrupt()
@@ -107,7 +107,7 @@ def test_a_fleet_that_idles_at_the_limit_of_pending_requests_is_reported(
         def topics() -> set[str]:
             return {finding.topic for finding in frontier_findings(inspector, ("urgent", "high", "normal", "low"))}
 
-        wait_until(lambda: "idle fleet" in topics(), what="the doctor has found it", within=20)
+        wait_until(lambda: "idle fleet" in topics(), what="the doctor has found it", within=WITHIN_S)
         status = inspector.status()
 
     # Each worker adds what it has places for, and what came back to be retried.

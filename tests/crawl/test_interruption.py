@@ -8,7 +8,7 @@ from pathlib import Path
 from redis import Redis
 
 from tests.crawl.spiders import DEATH, Mannered
-from tests.support.crawls import Crawls
+from tests.support.crawls import WITHIN_S, Crawls
 from tests.support.servers import RedisServer
 from tests.support.site import Page, Site, leaves, link
 from tests.support.waiting import wait_until
@@ -32,9 +32,9 @@ def test_an_interrupted_crawl_releases_what_it_has_not_started_and_is_resumed(
     settings = {"CONCURRENT_REQUESTS": 4}
 
     first = on_redis.start(settings=settings)
-    wait_until(lambda: len(first.pages) == 5, what="four pages are held", within=20)
+    wait_until(lambda: len(first.pages) == 5, what="four pages are held", within=WITHIN_S)
     first.interrupt()
-    wait_until(lambda: "Received SIGINT" in first.process.log, what="the signal is noticed", within=20)
+    wait_until(lambda: "Received SIGINT" in first.process.log, what="the signal is noticed", within=WITHIN_S)
     gate.set()
     stopped = first.wait()
     left, held = pending(client, frontier_name), leased(client, frontier_name)
@@ -55,12 +55,12 @@ def test_a_crawl_interrupted_twice_is_resumed_with_the_pages_that_were_running(o
     worker = on_redis.having(PRIOQUEUE_WORKER_ID="me")
 
     first = worker.start(settings={"CONCURRENT_REQUESTS": 4})
-    wait_until(lambda: len(first.pages) == 5, what="four pages are held", within=20)
+    wait_until(lambda: len(first.pages) == 5, what="four pages are held", within=WITHIN_S)
     worker.wait_for_done(1)
     first.interrupt()
-    wait_until(lambda: "Received SIGINT" in first.process.log, what="the signal is noticed", within=20)
+    wait_until(lambda: "Received SIGINT" in first.process.log, what="the signal is noticed", within=WITHIN_S)
     first.interrupt()
-    first.process.wait(within=30)
+    first.process.wait(within=WITHIN_S)
     gate.set()
     second = worker.run()
 
@@ -133,7 +133,7 @@ def test_a_page_that_kills_its_worker_again_and_again_becomes_a_dead_letter(
     start = link("/", callback="parse_and_die")
     worker = on_redis.having(PRIOQUEUE_WORKER_ID="me", PRIOQUEUE_MAX_ATTEMPTS=2)
 
-    codes = [worker.start(start, spider=Mannered).process.wait(within=30) for _ in range(2)]
+    codes = [worker.start(start, spider=Mannered).process.wait(within=WITHIN_S) for _ in range(2)]
     last = worker.run(start, spider=Mannered, troubles=True)
 
     assert codes == [DEATH, DEATH]

@@ -87,7 +87,7 @@ def test_a_page_is_fetched_again_if_its_kept_requests_are_lost(
     # Six of the seven steps are done.
     wait_until(lambda: is_reported(3, 7 * len(PAGES)), what="what is kept is reported", within=WITHIN_S)
     second.kill()
-    second.process.wait(within=30)
+    second.process.wait(within=WITHIN_S)
     gates[7].set()
     third = worker.run(*PAGES, spider=Inline)
 

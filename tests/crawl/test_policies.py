@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from tests.support.crawls import Crawls
+from tests.support.crawls import WITHIN_S, Crawls
 from tests.support.site import Page, Site
 from tests.support.waiting import wait_until
 
@@ -22,9 +22,9 @@ def test_a_worker_without_limits_and_budgets_takes_none_away(on_redis: Crawls, s
     one_crawl = {"PRIOQUEUE_CRAWL_ID": "one"}
 
     first = on_redis.start(settings={**limited, **one_crawl})
-    wait_until(lambda: len(first.pages) == 4, what="all places of the slot are taken", within=20)
+    wait_until(lambda: len(first.pages) == 4, what="all places of the slot are taken", within=WITHIN_S)
     stray = on_redis.start(settings={**one_crawl, "PRIOQUEUE_START": "once"})
-    wait_until(lambda: "Give all workers the same" in stray.process.log, what="the second is in", within=20)
+    wait_until(lambda: "Give all workers the same" in stray.process.log, what="the second is in", within=WITHIN_S)
     are_more = len(site.visits) > 4
     gate.set()
     results = [crawl.wait() for crawl in (first, stray)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import scrapy.settings.default_settings
 
-from tests.support.crawls import Crawls
+from tests.support.crawls import WITHIN_S, Crawls
 from tests.support.site import Page, Site, leaves
 from tests.support.waiting import wait_until
 
@@ -52,9 +52,9 @@ def test_a_crawl_is_interrupted_and_resumed_on_every_loop(
     site.pages = {"/": numbers, **dict.fromkeys(numbers, Page(gate=gate))}
 
     first = on_redis.start(settings={**settings, "CONCURRENT_REQUESTS": 2}, process=process)
-    wait_until(lambda: len(first.pages) == 3, what="two pages are held", within=20)
+    wait_until(lambda: len(first.pages) == 3, what="two pages are held", within=WITHIN_S)
     first.interrupt()
-    wait_until(lambda: "Received SIGINT" in first.process.log, what="the signal is noticed", within=20)
+    wait_until(lambda: "Received SIGINT" in first.process.log, what="the signal is noticed", within=WITHIN_S)
     gate.set()
     stopped = first.wait()
     second = on_redis.start(settings=settings, process=process).wait()

@@ -13,7 +13,7 @@ from scrapy import Spider
 
 from tests.crawl.seeded import Dying, Fenced, Own, Plain, Seeded, Stamped, StampedPlain
 from tests.crawl.test_reactors import loops
-from tests.support.crawls import Crawls
+from tests.support.crawls import WITHIN_S, Crawls
 from tests.support.servers import StartServer
 from tests.support.shop import let_pass
 from tests.support.site import Page, Site, leaves
@@ -267,7 +267,7 @@ def test_seeds_of_a_killed_worker_are_read_by_another_when_it_is_given_up(
     client.rpush(key, *urls)
     worker = seeded.having(PRIOQUEUE_LEASE_TTL=2)
 
-    worker.start(spider=Dying).process.wait(within=30)
+    worker.start(spider=Dying).process.wait(within=WITHIN_S)
     taken = [found for found in left(client, key) if ":taken:" in found]
     second = worker.run()
 
@@ -284,7 +284,7 @@ def test_a_killed_worker_reads_its_seeds_again_at_once_under_its_id(
     client.zadd(key, {url: -number for number, url in enumerate(urls)})
     worker = seeded.having(PRIOQUEUE_LEASE_TTL=600, PRIOQUEUE_WORKER_ID="me", CONCURRENT_REQUESTS=1)
 
-    worker.start(spider=Dying).process.wait(within=30)
+    worker.start(spider=Dying).process.wait(within=WITHIN_S)
     second = worker.run()
 
     assert second.pages == paths
@@ -299,7 +299,7 @@ def test_workers_killed_again_and_again_lose_no_seed(seeded: Crawls, site: Site,
 
     for pages in (50, 150, 250, 350):
         crawl = worker.start()
-        wait_until(lambda pages=pages: len(site.visits) >= pages, what=f"{pages} pages", within=30)  # type: ignore[misc]
+        wait_until(lambda pages=pages: len(site.visits) >= pages, what=f"{pages} pages", within=WITHIN_S)  # type: ignore[misc]
         crawl.kill()
     last = worker.run()
 
@@ -315,7 +315,7 @@ def test_workers_killed_again_and_again_lose_no_seed(seeded: Crawls, site: Site,
 def test_a_spider_waits_for_ever_and_starts_new_seeds_soon(seeded: Crawls, site: Site, client: Any, key: str) -> None:
     paths, urls = numbers(site, 4)
     crawl = seeded.start(settings={"PRIOQUEUE_MAX_IDLE": -1})
-    wait_until(lambda: "Reading seeds" in crawl.process.log, what="it runs", within=20)
+    wait_until(lambda: "Reading seeds" in crawl.process.log, what="it runs", within=WITHIN_S)
 
     delays = []
     for path, url in zip(paths, urls, strict=True):
@@ -340,17 +340,17 @@ def test_no_seeds_are_taken_while_an_operator_has_drained_or_paused_the_crawl(
     paths, urls = numbers(site, 2)
     state = f"{{prioqueue:{frontier_name}}}:state"
     first = seeded.start(settings={"PRIOQUEUE_MAX_IDLE": -1})
-    wait_until(lambda: "Reading seeds" in first.process.log, what="it runs", within=20)
+    wait_until(lambda: "Reading seeds" in first.process.log, what="it runs", within=WITHIN_S)
     client.hset(state, order, "1")
-    wait_until(lambda: said in first.process.log, what="the order is known", within=20)
+    wait_until(lambda: said in first.process.log, what="the order is known", within=WITHIN_S)
 
     client.rpush(key, *urls)
     second = seeded.start(settings={"PRIOQUEUE_MAX_IDLE": 0})
-    wait_until(lambda: said in second.process.log, what="the order is known here, too", within=20)
+    wait_until(lambda: said in second.process.log, what="the order is known here, too", within=WITHIN_S)
     let_pass(2.5)
     waiting, asked = client.llen(key), first.pages
     client.hdel(state, order)
-    wait_until(lambda: len(site.visits) == 2, what="they are crawled", within=20)
+    wait_until(lambda: len(site.visits) == 2, what="they are crawled", within=WITHIN_S)
     first.interrupt()
     first.wait()
     second.wait()
@@ -369,9 +369,9 @@ def test_a_worker_that_is_stopped_leaves_the_rest_where_it_was(
     client.rpush(key, *urls)
 
     crawl = seeded.start()
-    wait_until(lambda: len(site.visits) > 100, what="it works", within=30)
+    wait_until(lambda: len(site.visits) > 100, what="it works", within=WITHIN_S)
     crawl.interrupt()
-    wait_until(lambda: "Received SIGINT" in crawl.process.log, what="it stops", within=20)
+    wait_until(lambda: "Received SIGINT" in crawl.process.log, what="it stops", within=WITHIN_S)
     gate.set()
     crawl.wait()
     rest = left(client, key)
@@ -440,7 +440,7 @@ def test_a_server_that_is_away_for_a_while_loses_no_seed(
     client: Any = server.client()
     crawl = seeded.start(settings={"PRIOQUEUE_REDIS_URL": server.url, "PRIOQUEUE_MAX_IDLE": 8})
     client.rpush(key, *urls)
-    wait_until(lambda: len(site.visits) >= 50, what="it works", within=30)
+    wait_until(lambda: len(site.visits) >= 50, what="it works", within=WITHIN_S)
 
     server.kill()
     server.start()

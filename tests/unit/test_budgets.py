@@ -117,7 +117,7 @@ def test_the_cost_of_a_request_is_reported_once_and_counted_for_each_key() -> No
 
     assert spent is not None
     assert spent.bytes == 30
-    assert 0 <= spent.time_ms < 1000
+    assert 0 <= spent.time_ms < 60_000
     for key in ("job-1", "acme"):
         assert bench.stats[f"prioqueue/budget/{key}/pages"] == 1
         assert bench.stats[f"prioqueue/budget/{key}/renders"] == 1

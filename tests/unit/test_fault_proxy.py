@@ -13,7 +13,7 @@ from shop_chaos.proxy import FaultProxy
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
 
-TIMEOUT_S = 0.3
+TIMEOUT_S = 1.0
 
 
 @pytest.fixture
