@@ -74,7 +74,7 @@ def find_bloom_module() -> Path | None:
 
 @cache
 def ends_with_this_process() -> Sequence[str]:
-    """Return what to put before a command so that Linux ends it when this process is gone; nothing where that is missing.
+    """Return what to put before a command so that Linux ends it with this process; nothing where that is missing.
 
     Strictly, it ends with the thread that starts it.
     """
