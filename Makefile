@@ -13,7 +13,8 @@ OLDER_SCRAPY := .venv-older-scrapy
 PACKAGES := scrapy|twisted|redis|hiredis|msgpack|rich|itemadapter|protego|tldextract
 OLDEST_UNIT = $$(grep -rlE --include='test_*.py' '^(from|import) ($(PACKAGES))\b' tests/unit) \
     $$(find tests/unit -name 'test_engine.py')
-OLDEST_LEFT_OUT := budgets drain floods gone kills limits losses policies pushed real_input revisit seen_name
+OLDEST_LEFT_OUT := budgets delays drain floods gone interruption kept kills limits lineage losses migrated order policies \
+    pushed quick_start real_input revisit seen_name sessions stalls too_large unrecorded versions
 OLDEST_TESTS = $$(printf '%s\n' $(OLDEST_UNIT) | sort -u) tests/redis tests/crawl \
     $(OLDEST_LEFT_OUT:%=--ignore=tests/crawl/test_%.py) -m 'not server_faults and not in_process'
 
@@ -38,12 +39,12 @@ PYTEST := python -m pytest --numprocesses $(JOBS) --dist worksteal
 # Schedules of the simulation that `make soak` runs, beyond those of the tests.
 SEEDS := 1000000
 
-.PHONY: help test test-quick test-newest test-oldest test-redis test-integrations environments soak lint luacheck chromium format docs dist demo bench bench-quick bench-write chaos clean
+.PHONY: help test test-quick test-newest test-oldest test-redis test-integrations environments checks collected soak lint luacheck chromium format docs dist demo bench bench-quick bench-write chaos clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-test: environments lint test-newest test-oldest test-redis ## everything: lint, all tests, lowest versions, every Redis and Valkey
+test: environments checks test-newest test-oldest test-redis ## everything: lint, all tests, lowest versions, every Redis and Valkey
 
 test-quick: $(VENV)/installed ## the quick tests of each part and a few crawls, in a minute; no lint
 	$(VENV)/bin/$(PYTEST) $(QUICK_TESTS)
@@ -108,6 +109,14 @@ clean: ## remove what the other targets have made
 # All at once, since each waits for the network or keeps one core busy.
 environments:
 	@$(MAKE) --no-print-directory --jobs luacheck $(VENV)/installed $(OLDEST)/installed
+
+# Beside the linters, which keep one core busy, this makes the byte code of all test modules. Without it each of the
+# processes that run tests would make all of it.
+checks:
+	@$(MAKE) --no-print-directory --jobs lint collected
+
+collected: $(VENV)/installed
+	$(VENV)/bin/python -m pytest --collect-only -qq >/dev/null
 
 luacheck:
 	@command -v luacheck >/dev/null || scripts/install_debian_package lua-check
