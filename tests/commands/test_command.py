@@ -240,9 +240,8 @@ def test_reader_that_has_enough_is_no_error(
     worker = backend.join("w1")
     # More than the pipe takes at once.
     address = "https://a.example/" + "x" * 200
-    for first in range(0, 1500, 500):
-        worker.commit(*(page(f"{address}{number}") for number in range(first, first + 500)))
-    args = ["find", "example", "--limit", "1500", "--name", frontier_name, "--url", redis_server.url]
+    worker.commit(*(page(f"{address}{number}") for number in range(500)))
+    args = ["find", "example", "--limit", "500", "--name", frontier_name, "--url", redis_server.url]
 
     children = [
         subprocess.Popen(
