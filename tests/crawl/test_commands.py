@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from textwrap import dedent
 
 import pytest
 
+from tests.support import scrapy_command
 from tests.support.crawls import WITHIN_S
+from tests.support.forks import StartFork
 from tests.support.servers import RedisServer
 from tests.support.site import Site, leaves, moved
 
@@ -161,9 +164,20 @@ def test_commands_of_the_project_take_part_and_named_ones_of_packages(
 
 
 @pytest.mark.parametrize(
-    "settings", [{"PRIOQUEUE_REDIS_URL": "redis://127.0.0.1:1", "PRIOQUEUE_FALLBACK": "error"}, {"PRIOQUEUE_TIERS": ""}]
+    ("settings", "said"),
+    [
+        ({"PRIOQUEUE_REDIS_URL": "redis://127.0.0.1:1", "PRIOQUEUE_FALLBACK": "error"}, "Connect call failed"),
+        ({"PRIOQUEUE_TIERS": ""}, "every tier must be a non-empty string"),
+    ],
 )
-def test_a_crawl_that_can_not_be_shared_fails(run_command: RunCommand, settings: Mapping[str, str]) -> None:
+def test_a_crawl_that_can_not_be_shared_fails(
+    start_fork: StartFork, tmp_path: Path, settings: Mapping[str, str], said: str
+) -> None:
     options = [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
+    order = tmp_path / "order"
+    order.write_text(json.dumps(["crawl", "shop", "-s", "SHOP_URL=http://127.0.0.1:1/", *options]))
 
-    assert run_command("-m", "scrapy", "crawl", "shop", *options).returncode == 1
+    crawl = start_fork(scrapy_command.main, order)
+
+    assert crawl.wait(within=WITHIN_S) == 1
+    assert said in crawl.log
