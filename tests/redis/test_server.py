@@ -77,7 +77,7 @@ def test_frozen_server_can_be_stopped(redis_server_factory: StartServer) -> None
 
 @pytest.mark.skipif(not ends_with_this_process(), reason="the system can't end a process with its parent")
 def test_server_ends_with_a_program_that_is_killed(tmp_path: Path) -> None:
-    program = [sys.executable, "-c", KILLED, tmp_path]
+    program = [sys.executable, "-c", KILLED, str(tmp_path)]
     ended = subprocess.run(program, cwd=PROJECT, capture_output=True, text=True, check=False)
     server = Path(f"/proc/{ended.stdout.strip()}/status")
 
