@@ -12,6 +12,7 @@ from scrapy_playwright.page import PageMethod
 from tests.integrations.bookshop import Bookshop, crawl_with_a_kill
 from tests.integrations.deployed.books.spiders.books import Books
 from tests.support.crawls import Crawls
+from tests.support.site import Page, Visit
 
 HANDLER = "scrapy_playwright.handler.ScrapyPlaywrightDownloadHandler"
 SETTINGS: dict[str, Any] = {
@@ -62,10 +63,22 @@ class Rendered(Books):
         yield {"title": response.css("h1::text").get(), "price": methods["price"].result}
 
 
-def test_rendered_pages_survive_a_kill(on_redis: Crawls, shop: Bookshop) -> None:
+def test_rendered_pages_and_retries_survive_a_kill(on_redis: Crawls, shop: Bookshop) -> None:
+    """Each book fails once; by then its page methods have results, of which one belongs to the browser."""
+    failed: set[str] = set()
+
+    def fail_once(visit: Visit) -> Page:
+        if visit.path in failed:
+            return shop.page(visit.path)
+        failed.add(visit.path)
+        return Page(status=503, body=shop.html(visit.path), headers={"Content-Type": "text/html"})
+
+    shop.site.pages.update({path: fail_once for path in shop.site.pages if path.startswith("/book/")})
+
     result = crawl_with_a_kill(on_redis, shop, Rendered, **SETTINGS)
 
     assert result.stats["playwright/page_count"] > len(shop.books) // 2
+    assert result.stats["retry/count"] > 0
     assert not result.stats_under("prioqueue/unserializable")
 
 
