@@ -36,6 +36,9 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS := 4
 PYTEST := python -m pytest --numprocesses $(JOBS) --dist worksteal
 
+# For tests each of which starts two browsers or a server of its own; such a test may take longer.
+ONE_BY_ONE := python -m pytest --timeout 240
+
 # Schedules of the simulation that `make soak` runs, beyond those of the tests.
 SEEDS := 1000000
 
@@ -62,8 +65,8 @@ test-redis: $(VENV)/installed ## the tests that touch Redis, on the other server
 	done
 
 test-integrations: $(INTEGRATIONS)/installed $(OLDER_SCRAPY)/installed chromium ## the tests with other packages, see docs/integrations.md; no part of `make test`
-	$(INTEGRATIONS)/bin/$(PYTEST) tests/integrations --ignore=tests/integrations/older_scrapy
-	$(OLDER_SCRAPY)/bin/$(PYTEST) tests/integrations/older_scrapy
+	$(INTEGRATIONS)/bin/$(ONE_BY_ONE) tests/integrations --ignore=tests/integrations/older_scrapy
+	$(OLDER_SCRAPY)/bin/$(ONE_BY_ONE) tests/integrations/older_scrapy
 
 soak: $(VENV)/installed ## simulate SEEDS schedules, a million if not told otherwise; takes a day
 	PYTHONPATH=example_project:benchmarks $(VENV)/bin/python -m tests.simulation --seeds $(SEEDS) --first 150
