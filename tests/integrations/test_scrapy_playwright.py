@@ -17,6 +17,8 @@ from tests.support.site import Page, Visit
 HANDLER = "scrapy_playwright.handler.ScrapyPlaywrightDownloadHandler"
 SETTINGS: dict[str, Any] = {
     "DOWNLOAD_HANDLERS": {"http": HANDLER, "https": HANDLER},
+    # The gate is closed until both workers have started their browsers, which takes long on a busy machine.
+    "PLAYWRIGHT_DEFAULT_NAVIGATION_TIMEOUT": 120_000,
     "PLAYWRIGHT_LAUNCH_OPTIONS": {
         "executable_path": "/usr/bin/chromium",
         "args": [
