@@ -17,8 +17,8 @@ from urllib.request import urlopen
 import pytest
 from shop_chaos.view import FrontierView
 
-from tests.integrations.bookshop import Bookshop, check_nothing_is_lost, wait_until_both_are_busy
-from tests.support.crawls import TROUBLE, WITHIN_S
+from tests.integrations.bookshop import WITHIN_S, Bookshop, check_nothing_is_lost, wait_until_both_are_busy
+from tests.support.crawls import TROUBLE
 from tests.support.processes import StartProcess
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
