@@ -104,6 +104,8 @@ class PassingOn(Rendered):
 
 
 def test_a_page_that_is_passed_on_stays_in_its_worker_and_survives_a_kill(on_redis: Crawls, shop: Bookshop) -> None:
-    result = crawl_with_a_kill(on_redis, shop, PassingOn, expects="Unable to serialize", **SETTINGS)
+    # Pages that wait for their second download count, too; with the default they would leave no room for others.
+    settings = {**SETTINGS, "PLAYWRIGHT_MAX_PAGES_PER_CONTEXT": 100}
+    result = crawl_with_a_kill(on_redis, shop, PassingOn, expects="Unable to serialize", **settings)
 
     assert result.stats["prioqueue/unserializable/playwright.async_api._generated.Page"] >= len(shop.books) // 2
