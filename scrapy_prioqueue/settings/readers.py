@@ -302,7 +302,7 @@ class Backoff:
         factor: how much longer each further retry waits.
         cap_s: the longest wait in seconds.
         jitter: the part of a wait that is left to chance, from 0 to 1: a wait is shortened by at most that part.
-        retry_after_cap_s: seconds that a server may ask for with `Retry-After`; 0 to pay no heed.
+        retry_after_cap_s: seconds that a server may ask for with `Retry-After`; 0 to ignore it.
     """
 
     base_s: float = 1.0

@@ -288,7 +288,8 @@ SCRAPY_REDIS_SETTINGS: Mapping[str, Theirs] = {
     ),
     "SCHEDULER_FLUSH_ON_START": Theirs(
         "PRIOQUEUE_FLUSH_ON_START",
-        "The same; if other workers are alive, a worker joins them without a flush.",
+        "Deletes everything at start; if other workers are alive, the worker joins them and deletes nothing, while with"
+        " `PRIOQUEUE_FLUSH_ON_START` it is rejected.",
         _flush,
     ),
     "MAX_IDLE_TIME_BEFORE_CLOSE": Theirs(

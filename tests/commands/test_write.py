@@ -409,7 +409,7 @@ def test_drain(run: Run, worker: Worker) -> None:
 
 def test_stop(run: Run, worker: Worker) -> None:
     assert (
-        run("stop", "--reason", "maintenance", "--yes").out == "told 1 worker to close with the reason 'maintenance'\n"
+        run("stop", "--reason", "maintenance", "--yes").out == "asked 1 worker to close with the reason 'maintenance'\n"
     )
     assert worker.ask().orders.stop_reason == "maintenance"
 

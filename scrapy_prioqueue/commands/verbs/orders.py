@@ -89,5 +89,5 @@ class StopVerb(Verb):
         confirm(context, options, f"close {workers} of frontier {context.name!r}")
         operator_of(context).order(stop_reason=options.reason or "stopped")
         rest = f"; silent ones ({number(silent)}) do so if they come back" if silent else ""
-        context.output.show(f"told {workers} to close with the reason {options.reason!r}{rest}")
+        context.output.show(f"asked {workers} to close with the reason {options.reason!r}{rest}")
         return FINE
