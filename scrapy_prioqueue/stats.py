@@ -51,7 +51,7 @@ LEASE_RELEASED_STAT = _ours(
 LEASE_REFUSED_STAT = _ours(
     "prioqueue/lease/refused",
     "Leases refused because this worker doesn't know a callback, a class or a rule that the request names; see"
-    " [errors.md](errors.md#rolling-deploys).",
+    " [rolling deploys](errors.md#rolling-deploys).",
 )
 LEASE_REAPED_STAT = _ours(
     "prioqueue/lease/reaped", "Expired leases, of any worker, that this worker's exchanges returned to the queue."

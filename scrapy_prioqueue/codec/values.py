@@ -207,7 +207,7 @@ class ValueWriter:
             self._repeated += node.size
             # Half of the limit, since a reader also counts the first occurrence of each object.
             if self._repeated > MAX_VISITS // 2:
-                raise Unstorable("an object that occurs that often in one request can't be stored", name_of_type(value))
+                raise Unstorable("an object that occurs too often in one request can't be stored", name_of_type(value))
         return node
 
     def item(self, key: Any, item: Any, room: int) -> Any:
@@ -304,7 +304,9 @@ def _write_moment(writer: ValueWriter, value: datetime | time, room: int) -> lis
 def _write_pattern(writer: ValueWriter, value: re.Pattern[Any], room: int) -> list[Any]:
     writer.patterns += cost_of(value.pattern)
     if writer.patterns > MAX_PATTERNS:
-        raise Unstorable("regular expressions that long can't be stored", name_of_type(value))
+        raise Unstorable(
+            f"regular expressions of more than {MAX_PATTERNS:,} characters can't be stored", name_of_type(value)
+        )
     return _write_standard(writer, value, room)
 
 

@@ -74,7 +74,7 @@ class Mover:
         if not matches[best]:
             raise SourceError(
                 f"{self._source.where}: none of {len(probes)} pending requests shows how its fingerprints were"
-                f" computed: say it with --fingerprints ({', '.join(ways_by_name())})"
+                f" computed: choose the way with --fingerprints ({', '.join(ways_by_name())})"
             )
         return best
 

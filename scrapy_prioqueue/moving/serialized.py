@@ -48,7 +48,7 @@ def _format_of(data: bytes, expected: Set[str]) -> str:
     else:
         found = MSGPACK
     if not first or found not in expected:
-        raise UnreadableRequest(f"{brief(data)} is none of {', '.join(sorted(expected))}")
+        raise UnreadableRequest(f"{brief(data)} is not in any of these formats: {', '.join(sorted(expected))}")
     return found
 
 

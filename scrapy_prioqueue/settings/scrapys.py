@@ -36,14 +36,15 @@ def without_effect(settings: BaseSettings, order: Order) -> Sequence[str]:
     if _order_by(settings, "SCHEDULER_MEMORY_QUEUE") is None:
         found.append(
             f"SCHEDULER_MEMORY_QUEUE = {_name(settings['SCHEDULER_MEMORY_QUEUE'])!r} has no effect, since it is neither"
-            f" LIFO nor FIFO: requests of equal rank are served in {order.upper()} order. Set PRIOQUEUE_ORDER"
+            f" LIFO nor FIFO: requests of equal tier and priority are served in {order.upper()} order. Set"
+            " PRIOQUEUE_ORDER"
         )
     start_queue = settings.get(_START_QUEUE)
     if start_queue and _order_by(settings, _START_QUEUE) is None:
         found.append(
             f"{_START_QUEUE} = {_name(start_queue)!r} has no effect, since it is neither LIFO nor FIFO: start requests"
-            " come after others of equal rank, in the order yielded. Set it to one of Scrapy's, or to None to order"
-            " them as all others"
+            " come after others of equal tier and priority, in the order yielded. Set it to one of Scrapy's, or to None"
+            " to order them as all others"
         )
     return found
 

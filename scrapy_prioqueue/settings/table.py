@@ -120,8 +120,8 @@ SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_ORDER": Setting(
         None,
         optional(one_of("lifo", "fifo")),
-        'Which of two requests of equal rank is served first, the newest ("lifo") or the oldest ("fifo"); by'
-        " default the order of `SCHEDULER_MEMORY_QUEUE`.",
+        'Which of two requests of equal tier and priority is served first, the newest ("lifo") or the oldest ("fifo");'
+        " by default the order of `SCHEDULER_MEMORY_QUEUE`.",
     ),
     "PRIOQUEUE_LEASE_TTL": Setting(
         60.0, lease_ttl, "Seconds without contact after which a worker's requests go to others."

@@ -300,7 +300,10 @@ def test_callbacks_must_be_methods_of_the_spider(
         ),
         (("RPUSH", "NAME:requests", "1"), "NAME:requests is a list: --order says how it is served"),
         (("ZADD", "NAME:requests", "1", "{}"), "NAME:requests, request 0: {} is no request: it has no url"),
-        (("ZADD", "NAME:requests", "1", ""), "NAME:requests, request 0: b'' is none of json, msgpack, pickle"),
+        (
+            ("ZADD", "NAME:requests", "1", ""),
+            "NAME:requests, request 0: b'' is not in any of these formats: json, msgpack, pickle",
+        ),
         (("ZADD", "NAME:requests", "1", '{"url": "a", "_class": "os.popen"}'), "not a subclass of Request"),
     ],
 )

@@ -359,7 +359,7 @@ def test_objects_with_too_many_paths_to_them_are_rejected(codec: RequestCodec) -
     for _ in range(30):
         value = [value, value]
 
-    with pytest.raises(EncodeError, match="that often in one request"):
+    with pytest.raises(EncodeError, match="too often in one request"):
         codec.encode(Request(URL, meta={"value": value}))
 
 

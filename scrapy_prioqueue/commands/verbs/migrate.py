@@ -97,7 +97,9 @@ class _MigrateVerb(Verb):
         is_counted = source.are_distinct and context.config.seen.mode == "exact"
         if found.pending != count - len(skipped) or (is_counted and found.seen != seen):
             drop = frontier_command("reset --all", context.name)
-            raise Stop(f"some are missing: delete the frontier ({drop}) and try again", NOTHING)
+            raise Stop(
+                f"the new frontier lacks some requests or fingerprints: delete it ({drop}), and run this again", NOTHING
+            )
         return FINE
 
 

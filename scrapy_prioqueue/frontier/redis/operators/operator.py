@@ -245,7 +245,7 @@ class Operator:
         reply = self._call(script, ("", encoded(name), *arguments))
         if reply[0] != OK:
             raise NotPermitted(
-                f"no crawl of frontier {self.name!r} is under way, and the next one begins with what its settings say:"
+                f"no crawl of frontier {self.name!r} is under way, and the next one begins with its own settings:"
                 " wait until it has begun"
             )
         return reply
