@@ -53,7 +53,10 @@ def handle_findings(code: SpiderCode, roles: Roles) -> Iterator[CodeFinding]:
             # One that each page writes anew keeps only the last page, with one worker, too.
             file = _written(node, code, method, "a" if when == {"page"} else "wax")
             if file:
-                text = f"{method.name} writes {file}: workers on one machine overwrite or mix it, others write another"
+                text = (
+                    f"{method.name} writes {file}: workers on one machine overwrite or mix its content, and each"
+                    " machine has a file of its own"
+                )
                 yield found("warning", "file", text, _SECTION, file=method.module.file, line=node.lineno)
             elif dotted(node.func) == "sqlite3.connect":
                 text = f"{method.name} opens a SQLite file: it is on one machine only, and one worker at a time writes"
@@ -94,6 +97,9 @@ def _browsers(code: SpiderCode, roles: Roles) -> Iterator[CodeFinding]:
             ]
             uses.sort(key=lambda node: (node.lineno, node.col_offset))
             if uses and uses[0].attr not in {"get", "quit", "close", "implicitly_wait", "set_page_load_timeout"}:
-                text = f"{method.name} goes on in self.{name}: each worker has its own browser, with another page in it"
+                text = (
+                    f"{method.name} uses the page that is open in self.{name}: each worker has its own browser, with"
+                    " another page"
+                )
                 yield found("wrong", "browser", text, _SECTION, file=method.module.file, line=uses[0].lineno)
                 break

@@ -96,7 +96,7 @@ def test_requests_and_fingerprints_continue_in_the_same_order(
 
     assert ran.code == 0, ran.err
     assert "12 of 12 pending requests and 14 of 14 fingerprints" in ran.out
-    assert "fingerprints of scrapy-redis" in ran.out
+    assert "the fingerprints are those of scrapy-redis" in ran.out
     assert served(backend) == in_order(map(write.shown, iter(queue.pop, None)))
 
 

@@ -258,7 +258,10 @@ def _has_plain_start(spider: type[Spider]) -> bool:
 
 def _report_identity(context: Context, identity: str) -> None:
     if identity:
-        context.output.show(f"they are fingerprints of {identity}: workers compute the same as long as they are kept")
+        context.output.show(
+            f"the fingerprints are those of {identity}: workers compute fingerprints in the same way, as long as the"
+            " frontier keeps these"
+        )
 
 
 def _report_starts(context: Context, marks: Sequence[bytes]) -> None:

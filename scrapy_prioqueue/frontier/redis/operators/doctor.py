@@ -115,7 +115,7 @@ def _version(info: dict[str, Any]) -> Finding:
             "version",
             "note",
             name,
-            "with 7.0 or later more of a full server can be drained",
+            "with 7.0 or later more operations work while the server's memory is full",
         )
     return Finding("version", "fine", name)
 
