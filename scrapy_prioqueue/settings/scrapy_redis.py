@@ -293,7 +293,9 @@ SCRAPY_REDIS_SETTINGS: Mapping[str, Theirs] = {
         _flush,
     ),
     "MAX_IDLE_TIME_BEFORE_CLOSE": Theirs(
-        "PRIOQUEUE_MAX_IDLE", "The same, for spiders that read seeds; 0 waits for ever.", _idle_of_seeded
+        "PRIOQUEUE_MAX_IDLE",
+        "The same number of seconds, for spiders that read seeds; but 0 means for ever, like -1 here.",
+        _idle_of_seeded,
     ),
     "SCHEDULER_IDLE_BEFORE_CLOSE": Theirs(
         "PRIOQUEUE_MAX_IDLE", "The same, without blocking the worker.", _idle_before_close
