@@ -132,8 +132,9 @@ SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_DEAD_LETTER_ON": Setting(
         ["download", "callback", "lease", "decode", "budget", "escalation"],
         choices("download", "callback", "lease", "decode", "budget", "escalation"),
-        "What makes a request a dead letter: its retries are exhausted, its callback raises, workers are lost"
-        " while they hold it, it can't be decoded, it exceeds a budget, its last layer fails.",
+        "What makes a request a dead letter: its retries are exhausted (with `scrapy_prioqueue.RetryMiddleware`), its"
+        " callback raises, workers are lost while they hold it, it can't be decoded, it exceeds a budget, its last"
+        " layer fails.",
     ),
     "PRIOQUEUE_DEAD_LETTER_LIMIT": Setting(
         10_000,
