@@ -411,7 +411,7 @@ class RequestCodec:
 
     def _store_plain(self, values: Sequence[Any], fields: dict[int, Any]) -> None:
         for (number, name, kinds, default), value in zip(PLAIN, values, strict=True):
-            if number == _CB_KWARGS and type(value) is dict:
+            if number == _CB_KWARGS and type(value) is dict and value:
                 value = without_injected(value)
             if value == default and type(value) is type(default):
                 continue
