@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import socket
 from collections.abc import Sized
 from copy import copy
@@ -36,6 +37,7 @@ from scrapy_prioqueue.errors import (
 from scrapy_prioqueue.frontier import open_frontier, open_seeds
 from scrapy_prioqueue.frontier.base import Frontier, FrontierConfig, Joined
 from scrapy_prioqueue.frontier.processes import process_info
+from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.invocation import Invocation, running_command
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues.base import ClosedQueue, RequestQueue
@@ -333,6 +335,7 @@ class Scheduler(BaseScheduler):
             policy=config.policy,
             seen=config.seen,
             spider=description_of(self._crawler.spider),
+            foreign_keys=() if config.flush_on_start else config.scrapy_redis_keys,
         )
 
     def _log_joined(self, joined: Joined, frontier: Frontier, queue: FrontierQueue) -> None:
@@ -360,6 +363,7 @@ class Scheduler(BaseScheduler):
                 self._config.name,
                 f"{ended:%Y-%m-%d %H:%M:%S} UTC",
             )
+        self._warn_of_scrapy_redis(joined)
         self._warn_of_another_spider(joined.spider)
         if joined.is_new and joined.seen:
             self._log.info(
@@ -384,6 +388,27 @@ class Scheduler(BaseScheduler):
             self._log.info("Requests held by other workers: %s", held)
         queue.count(LEASE_REAPED_STAT, joined.reaped)
         queue.note_answer(joined)
+
+    def _warn_of_scrapy_redis(self, joined: Joined) -> None:
+        """Warn if a new crawl begins although scrapy-redis has left one of this spider on the server."""
+        requests, fingerprints = joined.foreign
+        # A finished crawl leaves only fingerprints, which don't matter any more once the site was crawled here.
+        if not requests and (not fingerprints or joined.seen):
+            return
+        assert self._crawler.spider is not None
+        queue_key, seen_key = self._config.scrapy_redis_keys
+        name = self._config.name
+        self._log.warning(
+            "scrapy-redis has left %d requests (%s) and %d fingerprints (%s) of this spider. This worker begins a new"
+            " crawl, which doesn't use them and fetches the pages of the old one again. To continue the old crawl, stop"
+            " all workers, run `%s`, then `%s`, and start them again. To begin a new one, delete the two keys",
+            requests,
+            queue_key,
+            fingerprints,
+            seen_key,
+            frontier_command("reset --all", name),
+            frontier_command(f"migrate-from-scrapy-redis --spider {shlex.quote(self._crawler.spider.name)}", name),
+        )
 
     def _warn_of_another_spider(self, there: str) -> None:
         """Warn if the crawl was begun by another spider, or with other arguments.

@@ -105,6 +105,7 @@ class FrontierConfig:
         spider: class and arguments of the spider, to be compared with those of other workers; empty for none.
         suspect_groups: how many suspects a worker may hold together, by the number of losses since a request became a
             suspect; 1 beyond the last entry. See `group_size`.
+        foreign_keys: of the requests and fingerprints of scrapy-redis, to be counted when a new crawl begins; or none.
     """
 
     name: str
@@ -129,6 +130,7 @@ class FrontierConfig:
     seen: SeenPolicy = SeenPolicy()
     spider: str = ""
     suspect_groups: Sequence[int] = SUSPECT_GROUPS
+    foreign_keys: Sequence[str] = ()
 
     @property
     def suspect_attempts(self) -> int:
@@ -366,6 +368,7 @@ class Joined:
         lost: by worker id, requests that lost workers had kept to themselves.
         identity: one of `IDENTITIES` if the crawl was begun with other software, empty for the project's own.
         last_ended_ms: if this crawl is new, when the one before it ended; 0 if unknown, always in process.
+        foreign: if this crawl is new, the numbers of requests and fingerprints under `FrontierConfig.foreign_keys`.
     """
 
     depth: Depth
@@ -383,6 +386,7 @@ class Joined:
     has_budgets: bool = False
     identity: str = ""
     last_ended_ms: int = 0
+    foreign: tuple[int, int] = (0, 0)
 
 
 ALWAYS_TAKEN = 64 * 1024

@@ -18,7 +18,7 @@ from scrapy_prioqueue.frontier.seen import LEAST_IN_BLOOM, SeenPolicy
 from scrapy_prioqueue.hints import did_you_mean
 from scrapy_prioqueue.settings.policies import LAYER_META, THROTTLE_KEYS, Layer, policy_of, throttle_of
 from scrapy_prioqueue.settings.readers import Backoff, TierRule, frontier_name
-from scrapy_prioqueue.settings.scrapy_redis import adopted
+from scrapy_prioqueue.settings.scrapy_redis import adopted, keys_of_crawl, may_have_crawled
 from scrapy_prioqueue.settings.scrapys import Order, queue_order, start_order, without_effect
 from scrapy_prioqueue.settings.table import DEFAULT_REDIS_URL, SEEDS_KEY, SETTINGS
 
@@ -84,6 +84,7 @@ class Config:
     start_order: Order | None
     without_effect: Sequence[str]
     from_scrapy_redis: Sequence[str]
+    scrapy_redis_keys: Sequence[str]
     depth_priority: int
     concurrent_requests: int
     concurrent_requests_per_domain: int
@@ -123,6 +124,7 @@ class Config:
             "layers": values["PRIOQUEUE_LAYERS"] or (),
             "policy": _policy(settings, values),
             "from_scrapy_redis": [f"{', '.join(names)} (as {ours})" for ours, names in theirs.sources.items()],
+            "scrapy_redis_keys": keys_of_crawl(settings, spider_name) if may_have_crawled(settings) else (),
         }
         return cls(**fields, **_scrapys(settings, order, theirs.warnings))
 

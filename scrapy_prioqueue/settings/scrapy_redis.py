@@ -119,6 +119,20 @@ def idle_time_of(spider: object) -> float | None:
     return float(getattr(spider, "max_idle_time", None) or "inf")
 
 
+def keys_of_crawl(settings: BaseSettings, spider: str) -> tuple[str, str]:
+    """Return the keys in which scrapy-redis stores a spider's requests and its fingerprints."""
+    defaults = {"SCHEDULER_QUEUE_KEY": "%(spider)s:requests", "SCHEDULER_DUPEFILTER_KEY": "%(spider)s:dupefilter"}
+    keys = (str(settings.get(name) or default) for name, default in defaults.items())
+    queue, seen = (key.replace("%(spider)s", spider).replace("%%", "%") for key in keys)
+    return queue, seen
+
+
+def may_have_crawled(settings: BaseSettings) -> bool:
+    """Return whether the project's settings are those of scrapy-redis, with which it may have stored a crawl."""
+    is_filtered = is_scrapy_rediss_filter(settings.get("DUPEFILTER_CLASS"))
+    return is_filtered or any(is_set(settings, name) for name in SCRAPY_REDIS_SETTINGS)
+
+
 # Settings of the server
 
 

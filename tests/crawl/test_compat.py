@@ -185,3 +185,22 @@ def test_items_of_a_worker_that_closes_in_an_outage_come_from_the_next(
     crawls.run(spider=redis_spiders.Page)
 
     assert {json.loads(item)["page"] for item in client.lrange(f"{key}:items", 0, -1)} == set(paths)
+
+
+@pytest.mark.parametrize("left", ["both", "fingerprints"])
+def test_a_new_crawl_warns_of_what_scrapy_redis_has_left(project: Crawls, site: Site, client: Any, left: str) -> None:
+    site.pages = leaves("/")
+    queue, seen = (f"{project.settings['PRIOQUEUE_NAME']}:{kind}" for kind in ("requests", "dupefilter"))
+    begun = project.having(SCHEDULER_QUEUE_KEY=queue, SCHEDULER_DUPEFILTER_KEY=f"{seen}:%(spider)s")
+    if left == "both":
+        client.zadd(queue, {"a": 0, "b": 0})
+    client.sadd(f"{seen}:follower", "00", "01", "02")
+
+    results = [begun.run(troubles=True), begun.run(troubles=True)]
+
+    client.delete(queue, f"{seen}:follower")
+    requests, times = (2, 2) if left == "both" else (0, 1)
+    lines = [line for result in results for line in result.lines("scrapy-redis has left")]
+    assert len(lines) == times
+    assert f"has left {requests} requests ({queue}) and 3 fingerprints ({seen}:follower)" in lines[0]
+    assert "migrate-from-scrapy-redis --spider follower --name" in lines[0]

@@ -187,3 +187,23 @@ def test_table_names_settings_of_ours_and_says_what_each_means(name: str) -> Non
 
     assert not theirs.ours or theirs.ours in SETTINGS
     assert re.fullmatch(r"[^\n|]+\.", theirs.doc)
+
+
+# An old crawl
+
+
+@pytest.mark.parametrize(
+    ("settings", "keys"),
+    [
+        ({}, ()),
+        ({"PRIOQUEUE_REDIS_URL": "redis://h"}, ()),
+        ({"REDIS_HOST": "h"}, ("shop:requests", "shop:dupefilter")),
+        ({"DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter"}, ("shop:requests", "shop:dupefilter")),
+        (
+            {"SCHEDULER_QUEUE_KEY": "q:%(spider)s", "SCHEDULER_DUPEFILTER_KEY": "100%%:%(name)s"},
+            ("q:shop", "100%:%(name)s"),
+        ),
+    ],
+)
+def test_only_projects_of_scrapy_redis_look_for_an_old_crawl(settings: Mapping[str, Any], keys: Sequence[str]) -> None:
+    assert read(**settings).scrapy_redis_keys == keys

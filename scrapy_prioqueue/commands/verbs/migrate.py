@@ -31,7 +31,7 @@ from scrapy_prioqueue.moving.scrapy_redis import ScrapyRedisCrawl
 from scrapy_prioqueue.moving.serialized import PickleRefused
 from scrapy_prioqueue.moving.source import Source
 from scrapy_prioqueue.queues.starts import StartRequests
-from scrapy_prioqueue.settings.scrapy_redis import order_of_list
+from scrapy_prioqueue.settings.scrapy_redis import keys_of_crawl, order_of_list
 from scrapy_prioqueue.tiers import TierPolicy
 
 _PER_PROGRESS = 1000
@@ -161,10 +161,13 @@ class MigrateFromScrapyRedisVerb(_MigrateVerb):
         link = context.link
         if options.source_url is not None:
             link = Link(options.source_url, timeout_s=context.config.redis_timeout_s)
+        queue_key, seen_key = keys_of_crawl(
+            context.settings, context.spider_class.name if context.spider_class else context.name
+        )
         return ScrapyRedisCrawl(
             link,
-            options.queue_key or _key(context, "SCHEDULER_QUEUE_KEY", "%(spider)s:requests"),
-            options.dupefilter_key or _key(context, "SCHEDULER_DUPEFILTER_KEY", "%(spider)s:dupefilter"),
+            options.queue_key or queue_key,
+            options.dupefilter_key or seen_key,
             order=options.order or order_of_list(context.settings),
         )
 
@@ -195,12 +198,6 @@ class MigrateFromJobdirVerb(_MigrateVerb):
                 file=sys.stderr,
             )
         return source
-
-
-def _key(context: Context, setting: str, default: str) -> str:
-    key = str(context.settings.get(setting) or default)
-    spider = context.spider_class.name if context.spider_class else context.name
-    return key % {"spider": spider}
 
 
 def _refuse_settings(context: Context, own_fingerprint: Identity) -> None:

@@ -176,7 +176,16 @@ class RedisFrontier(Frontier):
             has_budgets=answer.has_budgets,
             identity=reply[10].decode(),
             last_ended_ms=int(reply[11] or 0),
+            foreign=await self._foreign() if reply[2] and self.config.foreign_keys else (0, 0),
         )
+
+    async def _foreign(self) -> tuple[int, int]:
+        """Count the requests and fingerprints of scrapy-redis, as far as this user may read them."""
+        queue, seen = self.config.foreign_keys
+        # A queue is a sorted set or a list. The command for the other type gets an error as its answer.
+        answers = await self._connection.attempt(("ZCARD", queue), ("LLEN", queue), ("SCARD", seen))
+        in_set, in_list, fingerprints = (answer if isinstance(answer, int) else 0 for answer in answers)
+        return in_set + in_list, fingerprints
 
     async def _take_lost(self, replaced: str | None = None) -> Mapping[str, Kept]:
         return await take_lost(self._connection, self._keys, ttl_ms=self._session.ttl_ms, replaced=replaced)
