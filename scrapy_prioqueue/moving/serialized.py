@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import marshal
 import pickle
+import re
 from collections.abc import Callable, Mapping, Set
 from io import BytesIO
 from typing import Any
@@ -12,10 +13,11 @@ from typing import Any
 import msgpack
 from scrapy import Request, Spider
 
-from scrapy_prioqueue.codec.classes import class_at
+from scrapy_prioqueue.codec.classes import class_at, is_data_class
 from scrapy_prioqueue.codec.detached import NamedCallback
-from scrapy_prioqueue.codec.names import request_class
+from scrapy_prioqueue.codec.names import inherits, loaded_class, request_class
 from scrapy_prioqueue.codec.reasons import brief
+from scrapy_prioqueue.codec.standard import MAX_PATTERNS, cost_of
 from scrapy_prioqueue.errors import PrioQueueError
 
 PICKLE, JSON, MSGPACK, MARSHAL = ("pickle", "json", "msgpack", "marshal")
@@ -77,14 +79,41 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _FINDABLE:
             return super().find_class(module, name)
-        return class_at(f"{module}:{name}")
+        if (module, name) in _REPLACED:
+            return _REPLACED[module, name]
+        cls = loaded_class(f"{module}:{name}")
+        extended = None if is_data_class(cls) else next((each for each in _EXTENSIBLE if inherits(cls, each)), None)
+        return class_at(f"{module}:{name}") if extended is None else _EXTENSIBLE[extended]
+
+
+def _without_state(base: type) -> type:
+    """Return a type for objects of any subclass, whose attributes are ignored; the codec stores the plain value."""
+    return type(base.__name__, (base,), {"__setstate__": lambda self, state: None})
+
+
+_EXTENSIBLE = {base: _without_state(base) for base in (str, bytes, int, float)}
+"""Plain types, and what is built for objects of their subclasses, such as the `link_text` of a `CrawlSpider`."""
+
+
+def _pattern(pattern: Any, flags: Any) -> re.Pattern[Any]:
+    if type(pattern) not in (str, bytes) or cost_of(pattern) > MAX_PATTERNS:
+        raise ValueError(f"it has a regular expression of more than {MAX_PATTERNS:,} characters, or of another type")
+    return re.compile(pattern, int(flags))
+
+
+_REPLACED = {
+    ("lxml.etree", "_ElementStringResult"): _EXTENSIBLE[bytes],  # lxml before 6
+    ("re", "_compile"): _pattern,
+}
 
 
 _FINDABLE = {
     *(("builtins", name) for name in ("set", "frozenset", "bytearray", "complex", "range", "slice", "list", "dict")),
     *(("builtins", name) for name in ("tuple", "int", "float", "str", "bytes", "bool", "object")),
     *(("__builtin__", name) for name in ("set", "frozenset", "bytearray", "complex", "object", "unicode", "long")),
-    *(("collections", name) for name in ("OrderedDict", "defaultdict", "deque", "Counter")),
+    *(("collections", name) for name in ("OrderedDict", "defaultdict", "deque", "Counter", "ChainMap")),
+    ("types", "SimpleNamespace"),
+    ("time", "struct_time"),
     *(("datetime", name) for name in ("datetime", "date", "time", "timedelta", "timezone")),
     ("decimal", "Decimal"),
     ("fractions", "Fraction"),

@@ -13,7 +13,7 @@ import pytest
 from scrapy import squeues
 
 from tests.commands.conftest import Ran, Run
-from tests.commands.moved import write
+from tests.commands.moved import rules, write
 from tests.commands.moved.reading import Shown, in_order, served
 from tests.contract.backends import RedisBackend
 
@@ -77,6 +77,19 @@ def test_a_crawl_of_the_oldest_version_continues(
     assert served(backend) == as_served_here(found["served"])
     again = [request.url for request in write.requests(write.Shop()) if not request.dont_filter]
     assert run("push", *again[:12]).out.startswith("0 pushed, 12 seen before,")
+
+
+@pytest.mark.parametrize("queue", ["PickleLifoDiskQueue", "PickleFifoDiskQueue"])
+def test_a_crawl_spider_is_moved(job: Path, run: Run, backend: RedisBackend, queue: str) -> None:
+    theirs = write.Job(job, queue, "ScrapyPriorityQueue", rules.Linked)
+    for request in rules.followed(theirs.spider):
+        assert theirs.scheduler.enqueue_request(request)
+    theirs.close()
+
+    ran = moved(run, job, SPIDER_MODULES=[rules.__name__], SCHEDULER_DISK_QUEUE=f"scrapy.squeues.{queue}")
+
+    assert ran.code == 0, ran.err
+    assert {shown["url"]: shown["meta"]["link_text"] for shown in served(backend)} == rules.TEXTS
 
 
 def test_fingerprints_in_both_forms_and_one_cut_off_are_read(job: Path, run: Run) -> None:

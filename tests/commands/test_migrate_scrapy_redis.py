@@ -7,8 +7,10 @@ import os
 import pickle
 import re
 import signal
+import time
 from base64 import b64decode
-from collections.abc import Iterator
+from collections import ChainMap
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,9 +24,10 @@ from scrapy_prioqueue.dupefilter import ForeignFingerprinter
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.operators import importer
 from scrapy_prioqueue.moving.scrapy_redis import ScrapyRedisCrawl
+from scrapy_prioqueue.moving.serialized import OF_SCRAPY_REDIS, UnreadableRequest, read_dict
 from scrapy_prioqueue.queues.starts import StartRequests
 from tests.commands.conftest import Ran, Run
-from tests.commands.moved import write
+from tests.commands.moved import rules, write
 from tests.commands.moved.reading import in_order, served
 from tests.commands.test_progress import interrupted_at
 from tests.contract.backends import RedisBackend
@@ -56,7 +59,8 @@ class Theirs:
     """The keys of a crawl of scrapy-redis."""
 
     def __init__(self, client: Any, name: str) -> None:
-        self.client, self.queue, self.seen = client, f"{name}:requests", f"{name}:dupefilter"
+        self.client, self.name = client, name
+        self.queue, self.seen = f"{name}:requests", f"{name}:dupefilter"
 
     def dump(self) -> Any:
         """Return everything that there is of it."""
@@ -98,6 +102,50 @@ def test_requests_and_fingerprints_continue_in_the_same_order(
     assert "12 of 12 pending requests and 14 of 14 fingerprints" in ran.out
     assert "the fingerprints are those of scrapy-redis" in ran.out
     assert served(backend) == in_order(map(write.shown, iter(queue.pop, None)))
+
+
+@pytest.mark.parametrize("serializer", SERIALIZERS)
+def test_a_crawl_spider_is_moved(theirs: Theirs, run: Run, backend: RedisBackend, serializer: str) -> None:
+    write.schedule(theirs.client, theirs.name, rules.followed(rules.Linked()), rules.Linked(), SERIALIZERS[serializer])
+    options = ("--allow-pickle", "--queue-key", theirs.queue, "--dupefilter-key", theirs.seen)
+
+    ran = moved(run, theirs, *options, settings={"SPIDER_MODULES": [rules.__name__]})
+
+    assert ran.code == 0, ran.err
+    assert {shown["url"]: shown["meta"]["link_text"] for shown in served(backend)} == rules.TEXTS
+
+
+class Reduced:
+    """Pickled as the call of a function."""
+
+    def __init__(self, function: Callable[..., Any], *args: Any) -> None:
+        self.call = function, args
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+@pytest.mark.parametrize("protocol", [2, pickle.HIGHEST_PROTOCOL])
+def test_pickled_values_that_workers_could_store_are_read(protocol: int) -> None:
+    values = {
+        "texts": [rules.Marked("a"), rules.Marked("b")],
+        "pattern": re.compile(b"[a-z]", re.IGNORECASE),
+        "standard": [SimpleNamespace(a=1), ChainMap({"a": 1}), time.gmtime(0)],
+    }
+    data = pickle.dumps({"url": "http://shop.example/", "meta": values}, protocol)
+
+    found = read_dict(data, OF_SCRAPY_REDIS, may_unpickle=True)["meta"]
+
+    assert found == values
+    assert not any(isinstance(text, rules.Marked) for text in found["texts"])
+
+
+@pytest.mark.parametrize("pattern", ["a" * 2000, 7])
+def test_a_pickled_expression_that_is_expensive_to_compile_is_not_read(pattern: Any) -> None:
+    compiled = Reduced(vars(re)["_compile"], pattern, 0)
+
+    with pytest.raises(UnreadableRequest, match="regular expression"):
+        read_dict(pickle.dumps({"url": "a", "meta": {"x": compiled}}), OF_SCRAPY_REDIS, may_unpickle=True)
 
 
 @pytest.mark.parametrize("kind", write.REDIS_QUEUES)
@@ -148,19 +196,14 @@ def test_pickles_are_read_only_where_that_is_allowed(theirs: Theirs, run: Run, f
     assert "whoever can write to that server" in allowed.err
 
 
-class Evil:
-    """A pickle that would run a command."""
-
-    def __reduce__(self) -> Any:
-        return os.system, ("touch evil",)
-
-
 def test_a_pickle_that_names_anything_but_data_is_not_read(
     theirs: Theirs, run: Run, frontier_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write.fill_redis(theirs.client, "FifoQueue", frontier_name)
-    theirs.client.lpush(theirs.queue, pickle.dumps({"url": "http://shop.example/", "meta": {"x": Evil()}}))
+    theirs.client.lpush(
+        theirs.queue, pickle.dumps({"url": "http://shop.example/", "meta": {"x": Reduced(os.system, "touch evil")}})
+    )
 
     refused = moved(run, theirs, "--allow-pickle", settings=of("FifoQueue"))
     skipped = moved(run, theirs, "--allow-pickle", "--skip-bad", settings=of("FifoQueue"))

@@ -14,7 +14,7 @@ import json
 import sys
 import tempfile
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,14 +59,14 @@ def requests(spider: Any) -> Iterator[Request]:
 class Job:
     """Scrapy's own scheduler with `JOBDIR`."""
 
-    def __init__(self, path: Path, queue: str, priority_queue: str) -> None:
+    def __init__(self, path: Path, queue: str, priority_queue: str, kind: type[Spider] = Shop) -> None:
         settings = {
             "JOBDIR": str(path),
             "SCHEDULER_DISK_QUEUE": f"scrapy.squeues.{queue}",
             "SCHEDULER_PRIORITY_QUEUE": f"scrapy.pqueues.{priority_queue}",
         }
-        crawler: Any = Crawler(Shop, settings)
-        crawler.spider = self.spider = Shop.from_crawler(crawler)
+        crawler: Any = Crawler(kind, settings)
+        crawler.spider = self.spider = kind.from_crawler(crawler)
         fingerprinter = load_object(crawler.settings["REQUEST_FINGERPRINTER_CLASS"])
         crawler.request_fingerprinter = fingerprinter.from_crawler(crawler)
         crawler.stats = load_object(crawler.settings["STATS_CLASS"])(crawler)
@@ -141,19 +141,29 @@ def written_jobs() -> dict[str, Any]:
 
 def fill_redis(client: Any, kind: str, name: str, serializer: Any = None) -> Any:
     """Schedule requests as the scheduler of scrapy-redis does, serve some, and return its queue."""
+    spider = Shop()
+    found = list(requests(spider))
+    if kind == "PriorityQueue" and serializer is None:
+        for request in found:
+            request.meta["when"] = datetime(2026, 1, 2, tzinfo=timezone.utc)
+    theirs = schedule(client, name, found, spider, serializer, kind)
+    for _ in range(POPPED):
+        theirs.pop()
+    return theirs
+
+
+def schedule(
+    client: Any, name: str, found: Iterable[Request], spider: Spider, serializer: Any, kind: str = "PriorityQueue"
+) -> Any:
+    """Schedule requests as the scheduler of scrapy-redis does, and return its queue."""
     from scrapy_redis import queue
     from scrapy_redis.dupefilter import RFPDupeFilter
 
-    spider = Shop()
     theirs = getattr(queue, kind)(client, spider, f"{name}:requests", serializer)
     seen = RFPDupeFilter(client, f"{name}:dupefilter")
-    for request in requests(spider):
-        if kind == "PriorityQueue" and serializer is None:
-            request.meta["when"] = datetime(2026, 1, 2, tzinfo=timezone.utc)
+    for request in found:
         if request.dont_filter or not seen.request_seen(request):
             theirs.push(request)
-    for _ in range(POPPED):
-        theirs.pop()
     return theirs
 
 
