@@ -125,8 +125,8 @@ def test_requests_for_another_host_go_to_its_slot_unless_the_user_names_one(craw
     assert slots.pop("/") == site.hosts[0]
     assert slots == dict.fromkeys([*(f"/to{path}" for path in redirects), *copies], other)
     arrivals = [visit.time_s for visit in site.visits if visit.host == other and visit.path != "/own/copy"]
-    # One that comes late doesn't make the next ones late.
-    assert max(arrivals) - min(arrivals) >= (len(arrivals) - 1.5) * DELAY_S
+    # Half: one that is late doesn't make the next ones late. Without the limit all come at once.
+    assert max(arrivals) - min(arrivals) >= (len(arrivals) - 1) * DELAY_S / 2
 
 
 def test_a_stop_takes_no_more_than_one_download_of_a_slot_with_a_delay(crawls: Crawls, site: Site) -> None:

@@ -368,7 +368,8 @@ def test_a_worker_that_is_stopped_leaves_the_rest_where_it_was(
     site.pages.update(dict.fromkeys(paths[100:], Page(gate=gate)))
     client.rpush(key, *urls)
 
-    crawl = seeded.start()
+    # With plenty pending it reads a batch a second.
+    crawl = seeded.start(settings={"PRIOQUEUE_SEEDS_BATCH_SIZE": 10})
     wait_until(lambda: len(site.visits) > 100, what="it works", within=WITHIN_S)
     crawl.interrupt()
     wait_until(lambda: "Received SIGINT" in crawl.process.log, what="it stops", within=WITHIN_S)

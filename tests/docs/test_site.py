@@ -6,17 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.docs.markdown import REPOSITORY
 
 BUILD = (sys.executable, "-m", "sphinx", "-E", "-n", "-q", "-W", "--keep-going", "-b", "html")
 
 
+@pytest.mark.timeout(200)  # It keeps one core busy for 10 s.
 def test_site_builds_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run(
         [*BUILD, "-d", tmp_path / "read", REPOSITORY / "docs", tmp_path / "site"],
         capture_output=True,
         text=True,
-        timeout=50,
         check=False,
     )
     assert (done.stderr, done.returncode) == ("", 0)
