@@ -6,8 +6,9 @@ import json
 import re
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence, Set
 from contextlib import closing
+from functools import cached_property
 from os import SEEK_END
 from pathlib import Path
 from struct import Struct
@@ -47,7 +48,6 @@ class JobDir(Source):
         self.was_killed = any(queue.count() != queue.noted for queue, _ in self._queues) or (
             bool(self._queues) and not (folder / "active.json").is_file()
         )
-        """Scrapy wasn't closed gracefully, so requests in progress are lost and others may be there again."""
 
     def count(self) -> int:
         return sum(queue.count() for queue, _ in self._queues)
@@ -65,8 +65,13 @@ class JobDir(Source):
             with self._seen.open("rb") as file:
                 yield from _fingerprints(file)
 
-    def known(self, fingerprints: Collection[bytes]) -> int:
-        return len(set(fingerprints).intersection(self.fingerprints()))
+    def known(self, fingerprints: Sequence[bytes]) -> Sequence[bool]:
+        return [each in self._all_seen for each in fingerprints]
+
+    @cached_property
+    def _all_seen(self) -> Set[bytes]:
+        # Scrapy has them all in memory, too.
+        return frozenset(self.fingerprints())
 
 
 def _fingerprints(file: BinaryIO) -> Iterator[bytes]:

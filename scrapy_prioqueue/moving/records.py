@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -24,6 +24,12 @@ from scrapy_prioqueue.moving.source import Source, SourceError, SourceRequest
 
 _PROBES = 200
 _HASHES_PER_RECORD = 500
+_OWN_FILTER = (
+    "If the project's own dupefilter has computed them, make DUPEFILTER_CLASS a subclass of scrapy_prioqueue.DupeFilter"
+    " with the same fingerprint()"
+)
+
+Fingerprint = Callable[[Request], "bytes | None"]
 
 
 class Mover:
@@ -34,6 +40,7 @@ class Mover:
         maker: assigns tier and slot as the crawl's workers do.
         may_unpickle: whether pickles may be read.
         skip: called with the reason for each request that can't be moved and is left out; if None, that is an error.
+        may_be_unmatched: pending requests whose fingerprint the source doesn't have are no error.
     """
 
     def __init__(
@@ -44,14 +51,19 @@ class Mover:
         *,
         may_unpickle: bool,
         skip: Callable[[str], object] | None = None,
+        may_be_unmatched: bool = False,
     ) -> None:
         self._source = source
         self._spider_class = spider_class
         self._maker = maker
         self._may_unpickle = may_unpickle
         self._skip = skip
+        self._may_be_unmatched = may_be_unmatched
+        self._first_unmatched = ""
+        self.unmatched = 0
+        """Number of pending requests whose fingerprint the source doesn't have, so far."""
 
-    def identity(self, own: Callable[[Request], bytes | None]) -> str:
+    def identity(self, own: Fingerprint) -> str:
         """Return whose fingerprints the source has: one of `IDENTITIES`, empty for those of the project itself.
 
         Those of its pending requests are looked up.
@@ -65,25 +77,33 @@ class Mover:
         probes = list(islice((each for each in found if not each.dont_filter), _PROBES))
         if not probes and self._source.usual_identity is not None:
             return self._source.usual_identity
-        ways: Mapping[str, Callable[[Request], bytes | None]] = {
-            "": own,
-            **{name: ForeignFingerprinter(name).fingerprint for name in IDENTITIES},
-        }
-        matches = {name: self._matches(probes, way) for name, way in ways.items()}
+        matches = {name: self._matches(probes, way_of(name, own)) for name in ways_by_name().values()}
         best = max(matches, key=lambda name: matches[name])
-        if not matches[best]:
+        if matches[best]:
+            return best
+        if not probes:
             raise SourceError(
-                f"{self._source.where}: none of {len(probes)} pending requests shows how its fingerprints were"
-                f" computed: choose the way with --fingerprints ({', '.join(ways_by_name())})"
+                f"no pending request shows how the fingerprints in {self._source.where} were computed: choose the way"
+                f" with --fingerprints ({', '.join(ways_by_name())})"
             )
-        return best
+        raise SourceError(
+            f"none of {len(probes)} pending requests has its fingerprint in {self._source.where}: check that it belongs"
+            f" to the same crawl. {_OWN_FILTER}. --allow-unmatched with --fingerprints moves all as they are"
+        )
 
-    def _matches(self, probes: Iterable[Request], way: Callable[[Request], bytes | None]) -> int:
-        fingerprints = {found for probe in probes if (found := way(probe)) is not None}
-        return self._source.known(fingerprints) if fingerprints else 0
+    def _matches(self, probes: Iterable[Request], way: Fingerprint) -> int:
+        fingerprints = [found for probe in probes if (found := way(probe)) is not None]
+        return sum(self._source.known(fingerprints)) if fingerprints else 0
 
     def records(
-        self, plan: CrawlPlan, name: str, shape: str, identity: str, now_ms: int, marks: Collection[bytes]
+        self,
+        plan: CrawlPlan,
+        name: str,
+        shape: str,
+        identity: str,
+        now_ms: int,
+        marks: Collection[bytes],
+        own: Fingerprint,
     ) -> Iterator[Record]:
         """Yield the records: the head, requests, fingerprints, marks of start requests, and the end.
 
@@ -91,39 +111,69 @@ class Mover:
             shape: how the frontier stores fingerprints.
             identity: whose they are.
             marks: start requests that count as stored already.
+            own: computes the project's fingerprints.
 
         Raises:
-            SourceError: the source has changed meanwhile.
+            SourceError: the source has changed meanwhile, or lacks fingerprints of pending requests.
         """
         count, seen = self._source.count(), self._source.seen_count()
         yield _head(plan, name, shape, identity, now_ms, count)
-        records, moved, read = 0, 0, 0
-        for index, waiting in enumerate(self._source.requests()):
-            read += 1
-            push = self._push(waiting)
-            if push is not None:
-                moved += 1
-                yield {"kind": "pending", "id": _id(index, count, plan.order, is_start=waiting.is_start), **push}
-        records += moved
-        hashes = map(hashed, self._source.fingerprints())
-        while part := list(islice(hashes, _HASHES_PER_RECORD)):
-            records += 1
-            yield {"kind": "hashes", "members": list(map(base64_text, part))}
-        if marks:
-            records += 1
-            yield {"kind": "marks", "members": list(map(base64_text, marks))}
-        if (read, count, seen) != (count, self._source.count(), self._source.seen_count()):
-            raise SourceError("the crawl changes while it is read: stop all its processes, and try again")
+        records = 0
+        try:
+            for record in self._all(count, plan.order, marks, way_of(identity, own)):
+                records += 1
+                yield record
+        except SourceError as error:
+            self._refuse_changes(count, seen, error)
+            raise
+        self._refuse_changes(count, seen)
+        if seen and self.unmatched and not (self._may_be_unmatched or self._source.was_killed):
+            raise SourceError(
+                f"{self.unmatched} of {count} pending requests don't have their fingerprint in {self._source.where};"
+                f" the first one is {self._first_unmatched}. Its serializer may have changed them, such as bodies that"
+                f" aren't UTF-8. {_OWN_FILTER}. --allow-unmatched moves them as they are"
+            )
         yield {"kind": "end", "records": records}
+
+    def _refuse_changes(self, count: int, seen: int, cause: Exception | None = None) -> None:
+        if (count, seen) != (self._source.count(), self._source.seen_count()):
+            raise SourceError("the crawl changes while it is read: stop all its processes, and try again") from cause
+
+    def _all(self, count: int, order: Order, marks: Collection[bytes], way: Fingerprint) -> Iterator[Record]:
+        self.unmatched = read = 0
+        requests = enumerate(self._source.requests())
+        while part := list(islice(requests, _HASHES_PER_RECORD)):
+            read += len(part)
+            waiting = [(index, each, found) for index, each in part if (found := self._request(each)) is not None]
+            for index, each, request in waiting:
+                push = self._push(each, request)
+                if push is not None:
+                    yield {"kind": "pending", "id": _id(index, count, order, is_start=each.is_start), **push}
+            yield from _hashes(self._unknown(((each, found) for _, each, found in waiting), way))
+        if read != count:
+            raise SourceError("the crawl changes while it is read: stop all its processes, and try again")
+        fingerprints = self._source.fingerprints()
+        while hashes := list(islice(fingerprints, _HASHES_PER_RECORD)):
+            yield from _hashes(hashes)
+        if marks:
+            yield {"kind": "marks", "members": list(map(base64_text, marks))}
+
+    def _unknown(self, waiting: Iterable[tuple[SourceRequest, Request]], way: Fingerprint) -> Sequence[bytes]:
+        """Return the fingerprints of pending requests that the source doesn't have, and count them."""
+        filtered = [(each, way(request)) for each, request in waiting if not request.dont_filter]
+        computed = [(each, found) for each, found in filtered if found is not None]
+        known = self._source.known([found for _, found in computed])
+        unknown = [pair for pair, is_known in zip(computed, known, strict=True) if not is_known]
+        if unknown and not self.unmatched:
+            self._first_unmatched = unknown[0][0].where
+        self.unmatched += len(unknown)
+        return [found for _, found in unknown]
 
     def record_count(self) -> int:
         """Return about how many records there are."""
         return self._source.count() + self._source.seen_count() // _HASHES_PER_RECORD
 
-    def _push(self, waiting: SourceRequest) -> Record | None:
-        request = self._request(waiting)
-        if request is None:
-            return None
+    def _push(self, waiting: SourceRequest, request: Request) -> Record | None:
         try:
             made = self._maker.make(request)
         except (RequestError, EncodeError) as error:
@@ -148,6 +198,16 @@ class Mover:
 def ways_by_name() -> Mapping[str, str]:
     """Return the names of identities on the command line, with what the frontier calls each."""
     return {"project": "", **{name: name for name in IDENTITIES}}
+
+
+def way_of(identity: str, own: Fingerprint) -> Fingerprint:
+    """Return the function that computes the fingerprints of an identity, `own` for the project's."""
+    return ForeignFingerprinter(identity).fingerprint if identity else own
+
+
+def _hashes(fingerprints: Collection[bytes]) -> Iterator[Record]:
+    if fingerprints:
+        yield {"kind": "hashes", "members": [base64_text(hashed(each)) for each in fingerprints]}
 
 
 def _head(plan: CrawlPlan, name: str, shape: str, identity: str, now_ms: int, count: int) -> Record:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.hints import nearest
 from scrapy_prioqueue.moving.serialized import OF_SCRAPY_REDIS
 from scrapy_prioqueue.moving.source import Source, SourceError, SourceRequest
 
 _PER_TRIP = 500
+_KEYS_LOOKED_AT = 10_000
 
 
 class ScrapyRedisCrawl(Source):
@@ -19,29 +21,64 @@ class ScrapyRedisCrawl(Source):
         queue_key: of the requests.
         seen_key: of the fingerprints.
         order: in which a list is served, "fifo" or "lifo"; None if unknown.
+        without_requests: the queue is not read; its key is missing if nothing is pending.
+        without_fingerprints: the fingerprints are not read.
     """
 
     formats = OF_SCRAPY_REDIS
 
-    def __init__(self, link: Link, queue_key: str, seen_key: str, *, order: str | None) -> None:
+    def __init__(
+        self,
+        link: Link,
+        queue_key: str,
+        seen_key: str,
+        *,
+        order: str | None,
+        without_requests: bool = False,
+        without_fingerprints: bool = False,
+    ) -> None:
         self._link = link
         self._queue_key = queue_key
         self._seen_key = self.where = seen_key
         self._order = order
-        self._queue_type, seen_type = (kind.decode() for kind in link.pipe(("TYPE", queue_key), ("TYPE", seen_key)))
-        self._refuse_type(queue_key, self._queue_type, "zset", "list")
+        queue_type, seen_type = self._types(queue_key, seen_key)
+        self._queue_type = "none" if without_requests else queue_type
+        self._has_seen = not without_fingerprints
+        self._refuse_type(queue_key, queue_type, "zset", "list")
         self._refuse_type(seen_key, seen_type, "set")
+        self._refuse_missing(
+            [queue_key] if queue_type == "none" and not without_requests else [],
+            [seen_key] if seen_type == "none" and not without_fingerprints else [],
+        )
         if self._queue_type == "list" and order is None:
             raise SourceError(
                 f"{queue_key} is a list: --order says how it is served, fifo or lifo, unless SCHEDULER_QUEUE_CLASS is"
                 " FifoQueue or LifoQueue of scrapy-redis"
             )
-        if (self._queue_type, seen_type) == ("none", "none"):
-            raise SourceError(
-                f"there is neither {queue_key} nor {seen_key} at {link.address}: name the server of scrapy-redis with"
-                " --source-url, and its keys with --queue-key and --dupefilter-key. scrapy-redis deletes both at the"
-                " end of a crawl unless SCHEDULER_PERSIST is true"
-            )
+
+    def _types(self, *keys: str) -> list[str]:
+        return [kind.decode() for kind in self._link.pipe(*(("TYPE", key) for key in keys))]
+
+    def _refuse_missing(self, queue: Sequence[str], seen: Sequence[str]) -> None:
+        if not queue and not seen:
+            return
+        missing, keys = [*queue, *seen], self._keys()
+        alike = f"; there are: {nearest(missing[0], keys)}" if keys else ""
+        ways = ["--without-requests if nothing was pending (Redis deletes an empty queue)"] if queue else []
+        ways += ["--without-fingerprints to fetch pages again"] if seen else []
+        raise SourceError(
+            f"there is no key {' and no key '.join(missing)} at {self._link.address}{alike}. Name the server of"
+            " scrapy-redis with --source-url and its keys with --queue-key and --dupefilter-key, or use"
+            f" {' and '.join(ways)}. scrapy-redis deletes both keys at the end of a crawl unless SCHEDULER_PERSIST is"
+            " true"
+        )
+
+    def _keys(self) -> Sequence[str]:
+        """Return the names of keys that may be those of scrapy-redis; only a part, if the server has very many."""
+        ((_, found),) = self._link.pipe(("SCAN", 0, "COUNT", _KEYS_LOOKED_AT))
+        names = [key.decode(errors="replace") for key in found if not key.startswith(b"{prioqueue:")]
+        kinds = zip(names, self._types(*names), strict=True)
+        return [name for name, kind in kinds if kind in ("zset", "list", "set")]
 
     def _refuse_type(self, key: str, found: str, *wanted: str) -> None:
         if found not in (*wanted, "none"):
@@ -68,10 +105,10 @@ class ScrapyRedisCrawl(Source):
         return list(reversed(self._link.pipe(("LRANGE", self._queue_key, -1 - last, -1 - first))[0]))
 
     def seen_count(self) -> int:
-        return int(self._link.pipe(("SCARD", self._seen_key))[0])
+        return int(self._link.pipe(("SCARD", self._seen_key))[0]) if self._has_seen else 0
 
     def fingerprints(self) -> Iterator[bytes]:
-        cursor = None
+        cursor = None if self._has_seen else 0
         while cursor != 0:
             ((cursor, found),) = self._link.pipe(("SSCAN", self._seen_key, cursor or 0, "COUNT", _PER_TRIP))
             cursor = int(cursor)
@@ -83,5 +120,6 @@ class ScrapyRedisCrawl(Source):
                         f"{self._seen_key} has the member {member!r}, which is not a fingerprint of scrapy-redis"
                     ) from None
 
-    def known(self, fingerprints: Collection[bytes]) -> int:
-        return sum(self._link.pipe(*(("SISMEMBER", self._seen_key, each.hex()) for each in fingerprints)))
+    def known(self, fingerprints: Sequence[bytes]) -> Sequence[bool]:
+        found = self._link.pipe(*(("SISMEMBER", self._seen_key, each.hex()) for each in fingerprints))
+        return list(map(bool, found))

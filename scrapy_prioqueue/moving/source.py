@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -38,6 +38,9 @@ class Source(ABC):
     usual_identity: ClassVar[str | None] = None
     """Whose fingerprints there are if no pending request tells, None if that can't be known."""
 
+    was_killed: bool = False
+    """The crawl's software wasn't closed gracefully, so requests in progress and the last fingerprints are lost."""
+
     are_distinct: ClassVar[bool] = True
     """No fingerprint is there twice."""
 
@@ -61,5 +64,5 @@ class Source(ABC):
         """Yield the fingerprints."""
 
     @abstractmethod
-    def known(self, fingerprints: Collection[bytes]) -> int:
-        """Return how many of these fingerprints the crawl has."""
+    def known(self, fingerprints: Sequence[bytes]) -> Sequence[bool]:
+        """Return for each of these fingerprints whether the crawl has it."""

@@ -67,6 +67,11 @@ class Theirs:
         return self.client.dump(self.queue), self.client.sort(self.seen, alpha=True)
 
 
+def theirs_of(request: Request) -> str:
+    """Return the fingerprint of a request as scrapy-redis stores it."""
+    return ForeignFingerprinter("scrapy-redis").fingerprint(request).hex()
+
+
 @pytest.fixture
 def theirs(client: Any, frontier_name: str) -> Iterator[Theirs]:
     """A crawl of the name of this test's frontier, which its end may leave as it was."""
@@ -218,10 +223,11 @@ def test_a_pickle_that_names_anything_but_data_is_not_read(
 
 def test_a_second_run_adds_nothing(theirs: Theirs, run: Run, backend: RedisBackend, frontier_name: str) -> None:
     write.fill_redis(theirs.client, "PriorityQueue", frontier_name)
-    first, second = (moved(run, theirs, "--allow-pickle") for _ in range(2))
+    first, second, tried = (moved(run, theirs, "--allow-pickle", *more) for more in ((), (), ("--dry-run",)))
 
-    assert (first.code, second.code) == (0, 1)
-    assert "exists already" in second.err
+    assert (first.code, second.code, tried.code) == (0, 1, 1)
+    for again in (second, tried):
+        assert "exists already. If the crawl was moved already, start the workers." in again.err
     assert len(served(backend)) == 12
 
 
@@ -240,6 +246,7 @@ def test_an_interrupted_run_says_how_far_it_got_and_can_be_repeated(
     write.fill_redis(theirs.client, "PriorityQueue", frontier_name)
     dumped = [pickle.dumps(Request(f"http://shop.example/{number}").to_dict()) for number in range(300)]
     theirs.client.zadd(theirs.queue, dict.fromkeys(dumped, 0))
+    theirs.client.sadd(theirs.seen, *(theirs_of(Request(f"http://shop.example/{number}")) for number in range(300)))
 
     with monkeypatch.context() as patch:
         patch.setattr(importer, "_RECORDS_PER_PROGRESS", 100)
@@ -283,9 +290,9 @@ def test_fingerprints_are_stored_as_the_settings_say(
     theirs: Theirs, run: Run, frontier_name: str, settings: dict[str, Any]
 ) -> None:
     pages = [Request(f"http://shop.example/{number}") for number in range(1500)]
-    theirs.client.sadd(theirs.seen, *(ForeignFingerprinter("scrapy-redis").fingerprint(page).hex() for page in pages))
+    theirs.client.sadd(theirs.seen, *map(theirs_of, pages))
 
-    ran = moved(run, theirs, "--fingerprints", "scrapy-redis", settings=settings)
+    ran = moved(run, theirs, "--fingerprints", "scrapy-redis", "--without-requests", settings=settings)
 
     assert "1,500 of 1,500 fingerprints" in ran.out
     assert run("push", *(page.url for page in pages), settings=settings).out.startswith("0 pushed, 1,500 seen before,")
@@ -332,40 +339,108 @@ def test_callbacks_must_be_methods_of_the_spider(
     assert "spider 'shop' has no method 'parse_product'" in ran.err
 
 
+QUEUED = ("ZADD", "NAME:requests", "1", '{"url": "http://shop.example/1"}')
+SEEN = ("SADD", "NAME:dupefilter", "ab" * 20)
+
+
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("commands", "options", "said"),
     [
-        ((), "there is neither NAME:requests nor NAME:dupefilter"),
-        (("SET", "NAME:requests", "1"), "NAME:requests is a string, but scrapy-redis stores a zset or a list there"),
+        ((), (), "there is no key NAME:requests and no key NAME:dupefilter at "),
+        ((("SET", "NAME:requests", "1"),), (), "NAME:requests is a string, but scrapy-redis stores a zset or a list"),
+        ((QUEUED, SEEN), ("--dupefilter-key", "NAME:seen"), "there is no key NAME:seen at "),
+        ((QUEUED, SEEN), ("--dupefilter-key", "NAME:seen"), "; there are: NAME:dupefilter"),
+        ((QUEUED, SEEN), ("--dupefilter-key", "NAME:seen"), "--without-fingerprints to fetch pages again"),
+        ((QUEUED, SEEN), ("--queue-key", "NAME:queue"), "there is no key NAME:queue at "),
+        ((QUEUED, SEEN), ("--queue-key", "NAME:queue"), "--without-requests if nothing was pending"),
+        ((SEEN,), ("--without-requests",), "no pending request shows how the fingerprints in NAME:dupefilter were"),
+        ((QUEUED, SEEN), (), "none of 1 pending requests has its fingerprint in NAME:dupefilter"),
         (
-            ("SADD", "NAME:dupefilter", "abc"),
-            "NAME:dupefilter: none of 0 pending requests shows how its fingerprints were computed",
+            (QUEUED, SEEN),
+            ("--fingerprints", "project"),
+            "1 of 1 pending requests don't have their fingerprint in NAME:dupefilter; the first one is NAME:requests,"
+            " request 0",
         ),
-        (("RPUSH", "NAME:requests", "1"), "NAME:requests is a list: --order says how it is served"),
-        (("ZADD", "NAME:requests", "1", "{}"), "NAME:requests, request 0: {} is no request: it has no url"),
+        ((("RPUSH", "NAME:requests", "1"), SEEN), (), "NAME:requests is a list: --order says how it is served"),
+        ((("ZADD", "NAME:requests", "1", "{}"), SEEN), (), "NAME:requests, request 0: {} is no request: it has no url"),
         (
-            ("ZADD", "NAME:requests", "1", ""),
+            (("ZADD", "NAME:requests", "1", ""), SEEN),
+            (),
             "NAME:requests, request 0: b'' is not in any of these formats: json, msgpack, pickle",
         ),
-        (("ZADD", "NAME:requests", "1", '{"url": "a", "_class": "os.popen"}'), "not a subclass of Request"),
+        (
+            (("ZADD", "NAME:requests", "1", '{"url": "a", "_class": "os.popen"}'), SEEN),
+            (),
+            "not a subclass of Request",
+        ),
+        (
+            (("SADD", "NAME:dupefilter", "x47"),),
+            ("--without-requests", "--fingerprints", "project"),
+            "NAME:dupefilter has the member b'x47', which is not a fingerprint",
+        ),
     ],
 )
 def test_errors_name_what_is_wrong(
-    theirs: Theirs, run: Run, frontier_name: str, command: tuple[str, ...], said: str
+    theirs: Theirs,
+    run: Run,
+    frontier_name: str,
+    commands: tuple[tuple[str, ...], ...],
+    options: tuple[str, ...],
+    said: str,
 ) -> None:
-    if command:
+    for command in commands:
         theirs.client.execute_command(*(part.replace("NAME", frontier_name) for part in command))
+
+    ran = moved(run, theirs, *(part.replace("NAME", frontier_name) for part in options))
+
+    assert ran.code == 1
+    assert said.replace("NAME", frontier_name) in ran.err
+    assert run("status").code == 1
+
+
+@pytest.mark.parametrize("option", ["--without-fingerprints", "--allow-unmatched"])
+def test_pending_requests_are_known_even_if_no_fingerprint_is_theirs(
+    theirs: Theirs, run: Run, frontier_name: str, option: str
+) -> None:
+    theirs.client.execute_command(*(part.replace("NAME", frontier_name) for part in QUEUED))
+    theirs.client.sadd(theirs.seen, theirs_of(Request("http://shop.example/seen")))
+    fingerprints = ("--fingerprints", "scrapy-redis") if option == "--allow-unmatched" else ()
+
+    ran = moved(run, theirs, option, *fingerprints)
+
+    assert ran.code == 0, ran.err
+    assert "1 of 1 pending requests" in ran.out
+    assert "1 pending requests had no stored fingerprint" in ran.out
+    assert run("push", "http://shop.example/1").out.startswith("0 pushed, 1 seen before,")
+
+
+def test_requests_that_a_serializer_has_changed_are_not_moved(theirs: Theirs, run: Run) -> None:
+    pages = [Request("http://shop.example/1"), Request("http://shop.example/2", method="POST", body=b"\xe4")]
+    write.schedule(theirs.client, theirs.name, pages, write.Shop(), SERIALIZERS["json"])
 
     ran = moved(run, theirs)
 
     assert ran.code == 1
-    assert said.replace("NAME", frontier_name) in ran.err
+    assert f"1 of 2 pending requests don't have their fingerprint in {theirs.seen}; the first one is" in ran.err
+    assert "bodies that aren't UTF-8" in ran.err
+
+
+def test_a_source_that_is_unavailable_is_named_as_such(run: Run) -> None:
+    ran = run(VERB, "--source-url", "redis://127.0.0.1:1/0")
+
+    assert ran.code == 3
+    assert "the source at redis://127.0.0.1:1/0 can't be used" in ran.err
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"PRIOQUEUE_SEEN_NAME": "all"}, "PRIOQUEUE_SEEN_NAME = None"),
+        ({"PRIOQUEUE_SEEN_NAME": "all"}, "remove PRIOQUEUE_SEEN_NAME from the settings"),
+        (
+            {"SCHEDULER_DUPEFILTER_KEY": "shop:seen", "SCHEDULER_PERSIST": True},
+            "remove SCHEDULER_DUPEFILTER_KEY from the settings until this crawl has ended, for its workers as well, and"
+            " use --dupefilter-key shop:seen",
+        ),
         ({"SCHEDULER_FLUSH_ON_START": True}, "the first worker would delete what is moved"),
         ({"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}, "would not know the fingerprints"),
     ],

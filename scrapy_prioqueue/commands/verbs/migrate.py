@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from abc import abstractmethod
 from argparse import ArgumentParser, Namespace
@@ -15,9 +16,10 @@ from scrapy_prioqueue.client.drafts import PushMaker
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import number
 from scrapy_prioqueue.commands.progress import working
-from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
+from scrapy_prioqueue.commands.verb import FINE, NO_SERVER, NOTHING, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.transfer import so_far
 from scrapy_prioqueue.commands.writing import Identity, identity_of, plan_of, report_left_out
+from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.importer import Imported, Importer
@@ -31,7 +33,7 @@ from scrapy_prioqueue.moving.scrapy_redis import ScrapyRedisCrawl
 from scrapy_prioqueue.moving.serialized import PickleRefused
 from scrapy_prioqueue.moving.source import Source
 from scrapy_prioqueue.queues.starts import StartRequests
-from scrapy_prioqueue.settings.scrapy_redis import keys_of_crawl, order_of_list
+from scrapy_prioqueue.settings.scrapy_redis import is_set, keys_of_crawl, order_of_list
 from scrapy_prioqueue.tiers import TierPolicy
 
 _PER_PROGRESS = 1000
@@ -52,6 +54,11 @@ class _MigrateVerb(Verb):
             help="how the fingerprints were computed (default: found out from pending requests)",
         )
         parser.add_argument(
+            "--allow-unmatched",
+            action="store_true",
+            help="move pending requests although their fingerprints aren't stored",
+        )
+        parser.add_argument(
             "--starts-again", action="store_true", help="fetch the spider's start_urls again when workers start"
         )
 
@@ -67,15 +74,23 @@ class _MigrateVerb(Verb):
         context.so_far = lambda: "nothing was moved"
         own_fingerprint = identity_of(context)
         _refuse_settings(context, own_fingerprint)
+        _refuse_existing(context)
         source, skipped = self.source(context, options), list[str]()
         skip, may_unpickle = skipped.append if options.skip_bad else None, self.may_unpickle(options)
-        mover = Mover(source, context.spider_class, _maker(context), may_unpickle=may_unpickle, skip=skip)
+        mover = Mover(
+            source,
+            context.spider_class,
+            _maker(context),
+            may_unpickle=may_unpickle,
+            skip=skip,
+            may_be_unmatched=options.allow_unmatched,
+        )
         marks = [] if options.starts_again else _start_marks(context)
         try:
             given = options.fingerprints
             identity = mover.identity(own_fingerprint) if given is None else ways_by_name()[given]
             skipped.clear()
-            records = _records(context, mover, identity, marks)
+            records = _records(context, mover, identity, marks, own_fingerprint)
             move = _try if options.dry_run else _move
             found = move(context, records, mover.record_count())
         except PickleRefused as error:
@@ -90,12 +105,16 @@ class _MigrateVerb(Verb):
         )
         context.output.show(
             f"{number(found.pending)} of {number(count)} pending requests and"
-            f" {number(found.seen)} of {number(seen)} fingerprints {where}"
+            f" {number(min(found.seen, seen))} of {number(seen)} fingerprints {where}"
         )
+        if mover.unmatched:
+            context.output.show(
+                f"{number(mover.unmatched)} pending requests had no stored fingerprint; they count as seen from now on"
+            )
         _report_identity(context, identity)
         _report_starts(context, marks)
         is_counted = source.are_distinct and context.config.seen.mode == "exact"
-        if found.pending != count - len(skipped) or (is_counted and found.seen != seen):
+        if found.pending != count - len(skipped) or (is_counted and found.seen < seen):
             drop = frontier_command("reset --all", context.name)
             raise Stop(
                 f"the new frontier lacks some requests or fingerprints: delete it ({drop}), and run this again", NOTHING
@@ -103,11 +122,11 @@ class _MigrateVerb(Verb):
         return FINE
 
 
-def _records(context: Context, mover: Mover, identity: str, marks: Sequence[bytes]) -> Iterator[Record]:
+def _records(context: Context, mover: Mover, identity: str, marks: Sequence[bytes], own: Identity) -> Iterator[Record]:
     plan, keys = plan_of(context), Keys(context.name)
     offers = offers_by(context.link, keys)
     shape = shape_text(plan.seen, offers.limits, has_filters=offers.has_filters)
-    return mover.records(plan, context.name, shape, identity, context.inspector.now_ms(), marks)
+    return mover.records(plan, context.name, shape, identity, context.inspector.now_ms(), marks, own)
 
 
 def _move(context: Context, records: Iterator[Record], count: int) -> Imported:
@@ -145,6 +164,12 @@ class MigrateFromScrapyRedisVerb(_MigrateVerb):
         parser.add_argument(
             "--order", choices=("fifo", "lifo"), help="of a queue that is a list (default: by SCHEDULER_QUEUE_CLASS)"
         )
+        parser.add_argument(
+            "--without-requests", action="store_true", help="move only fingerprints; nothing was pending"
+        )
+        parser.add_argument(
+            "--without-fingerprints", action="store_true", help="move only requests; pages are fetched again"
+        )
         parser.add_argument("--allow-pickle", action="store_true", help="read pickled requests, scrapy-redis's default")
         super().add_arguments(parser)
 
@@ -158,6 +183,14 @@ class MigrateFromScrapyRedisVerb(_MigrateVerb):
                 " that server decides what is in them",
                 file=sys.stderr,
             )
+        try:
+            return self._source(context, options)
+        except FrontierUnavailable as error:
+            if options.source_url is None:
+                raise
+            raise Stop(f"the source at {error.address} can't be used: {error.why}", NO_SERVER) from error
+
+    def _source(self, context: Context, options: Namespace) -> Source:
         link = context.link
         if options.source_url is not None:
             link = Link(options.source_url, timeout_s=context.config.redis_timeout_s)
@@ -169,6 +202,8 @@ class MigrateFromScrapyRedisVerb(_MigrateVerb):
             options.queue_key or queue_key,
             options.dupefilter_key or seen_key,
             order=options.order or order_of_list(context.settings),
+            without_requests=options.without_requests,
+            without_fingerprints=options.without_fingerprints,
         )
 
 
@@ -193,8 +228,8 @@ class MigrateFromJobdirVerb(_MigrateVerb):
         source = JobDir(Path(path), are_lifo=(starts_lifo, others_lifo))
         if source.was_killed:
             print(
-                f"scrapy frontier {self.name}: Scrapy was not closed gracefully: requests in progress are lost, and"
-                " some that were done may be there again",
+                f"scrapy frontier {self.name}: Scrapy was not closed gracefully: requests in progress are lost, with"
+                " all pages found only through them, and some that were done may be there again",
                 file=sys.stderr,
             )
         return source
@@ -211,15 +246,35 @@ def _refuse_settings(context: Context, own_fingerprint: Identity) -> None:
         )
     if own_fingerprint(Request(_ANY_URL)) is None:
         raise Stop(
-            f"DUPEFILTER_CLASS = {str(context.settings['DUPEFILTER_CLASS'])!r} filters by itself and would not know the"
-            " fingerprints that are moved. Remove it first",
+            f"DUPEFILTER_CLASS = {str(context.settings['DUPEFILTER_CLASS'])!r} filters by itself and would not know"
+            " the fingerprints that are moved. Remove it first; if it has computed the fingerprints, make it a subclass"
+            " of scrapy_prioqueue.DupeFilter",
             WRONG_USE,
         )
     if home not in (None, context.name):
         raise Stop(
-            f"fingerprints can't be moved into {home!r}, where other spiders have theirs (PRIOQUEUE_SEEN_NAME, or"
-            " SCHEDULER_DUPEFILTER_KEY): finish this crawl with PRIOQUEUE_SEEN_NAME = None, here and in its workers",
+            f"fingerprints can't be moved into {home!r}, where other spiders have theirs: {_home_advice(context)}",
             WRONG_USE,
+        )
+
+
+def _home_advice(context: Context) -> str:
+    name = "PRIOQUEUE_SEEN_NAME"
+    if is_set(context.settings, name):
+        return f"remove {name} from the settings until this crawl has ended, for its workers as well"
+    key = context.settings.get("SCHEDULER_DUPEFILTER_KEY")
+    return (
+        "remove SCHEDULER_DUPEFILTER_KEY from the settings until this crawl has ended, for its workers as well, and"
+        f" use --dupefilter-key {shlex.quote(str(key))}"
+    )
+
+
+def _refuse_existing(context: Context) -> None:
+    if context.inspector.state(of_any_layout=True) is not None:
+        name = context.name
+        raise Stop(
+            f"frontier {name!r} exists already. If the crawl was moved already, start the workers. Otherwise move it to"
+            f" another name (--name), or delete the frontier first ({frontier_command('reset --all', name)})"
         )
 
 
