@@ -117,7 +117,7 @@ class Context:
         return found
 
     def _no_frontier(self) -> Stop:
-        why = "no crawl has used this name"
+        why = "no crawl has used this name, or it was reset"
         seen, age_s = self.inspector.seen_of_others(), self.inspector.import_age_s()
         if age_s is not None:
             why = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.frontiers import frontier_names
 from tests.commands.conftest import Run
@@ -56,6 +56,10 @@ def test_other_frontiers_are_listed_as_unreadable_or_not_at_all(
     client.zadd(Keys(f"{frontier_name}-2").queue(b"x}:state"), {"a": 1})
     client.set(Keys(f"{frontier_name}-3").state, "text")
     client.hset(Keys(f"{frontier_name}-4").state, mapping={"seen": 7, "seen_shape": "exact"})
+    client.hset(Keys(f"{frontier_name}-5").state, mapping={"epoch": 3, "phase": "importing"})
+    # As a reset leaves it, and as it is before the reset has deleted everything.
+    client.hset(Keys(f"{frontier_name}-6").state, mapping={"layout": LAYOUT, "phase": "ended", "is_clear": 1})
+    client.hset(Keys(f"{frontier_name}-7").state, mapping={"layout": LAYOUT, "phase": "ended", "cleaner": "a"})
 
     found = {each["name"]: each["crawl"] for each in run("list", "--json").json if frontier_name in each["name"]}
 
@@ -63,7 +67,11 @@ def test_other_frontiers_are_listed_as_unreadable_or_not_at_all(
         frontier_name: "unreadable",
         f"{frontier_name}-3": "unreadable",
         f"{frontier_name}-4": "fingerprints",
+        f"{frontier_name}-5": "importing",
+        f"{frontier_name}-7": "clearing",
     }
+    assert "there is no frontier" in run("status", "--name", f"{frontier_name}-6").err
+    assert ": clearing" in run("status", "--name", f"{frontier_name}-7").out
 
 
 def test_no_project_spider_or_argument_is_needed_for_the_list(run: Run, backend: RedisBackend) -> None:
@@ -79,7 +87,7 @@ def test_names_like_the_wrong_one_are_shown_first(run: Run, backend: RedisBacken
     ran = run("pause", "--name", f"{frontier_name[:-1]}")
 
     assert (ran.code, ran.out) == (1, "")
-    assert f"no crawl has used this name; there are: {frontier_name}" in ran.err
+    assert f"no crawl has used this name, or it was reset; there are: {frontier_name}" in ran.err
     assert ran.err.endswith("('scrapy frontier list')\n")
 
 

@@ -59,7 +59,7 @@ def test_status_and_doctor_show_the_losses_of_a_bloom_filter(run: Run, backend: 
     found = run("status", "--json").json["state"]
     assert found["seen_mode"] == "bloom"
     assert 2 < found["seen_lost"] < 40
-    assert re.search(r"about \d+ of those were new", run("status").out)
+    assert re.search(r"about \d+ of these were new", run("status").out)
     assert re.search(r"about \d+ new pages were taken for duplicates", " ".join(run("doctor").out.split()))
 
 

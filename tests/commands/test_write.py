@@ -577,6 +577,7 @@ def test_reset_of_everything(run: Run, backend: RedisBackend, redis_server: Redi
 
     redis: Any = redis_server.client()
     assert len(redis.keys(Keys(frontier_name).pattern())) == 1
+    assert frontier_name not in run("list").out
     assert run("reset", "--yes").code == 2
 
 

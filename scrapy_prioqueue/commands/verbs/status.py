@@ -123,13 +123,15 @@ def _kept(workers: Sequence[WorkerFound]) -> str:
 
 
 def _seen(state: State, duplicates: int) -> str:
+    # Workers recognise most duplicates themselves, and count them only in their own stats.
+    found = f"{counted(duplicates, 'duplicate')} found by the server"
     if state.has_ended and not state.seen:
-        return f"dropped at the end of the crawl; {number(duplicates)} duplicates"
-    return f"{number(state.seen)}, and {number(duplicates)} duplicates of them{_lost(state)}"
+        return f"dropped at the end of the crawl; {found}"
+    return f"{number(state.seen)}; {found}{_lost(state)}"
 
 
 def _lost(state: State) -> str:
-    return f"; about {number(round(state.seen_lost))} of those were new" if state.seen_mode == "bloom" else ""
+    return f"; about {number(round(state.seen_lost))} of these were new" if state.seen_mode == "bloom" else ""
 
 
 def _dead(counts: Mapping[str, int]) -> Text:

@@ -10,7 +10,7 @@ from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys, name_of_state, state_pattern
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operators.inspector import ORDERS
+from scrapy_prioqueue.frontier.redis.operators.inspector import has_crawl, state_of
 from scrapy_prioqueue.frontier.redis.wire import decoded, decoded_hash
 from scrapy_prioqueue.hints import nearest
 
@@ -104,20 +104,17 @@ def _frontier(link: Link, name: str, ttl_ms: int) -> FrontierFound | None:
         ("ZCARD", keys.of("busy")),
         *clock_questions(keys),
     )
-    if not fields:
-        return None
-    state, now_ms = decoded_hash(fields), clock_of(*clock)
+    found, now_ms = decoded_hash(fields), clock_of(*clock)
+    if not has_crawl(found):
+        what = "importing" if found.get("phase") == "importing" else "fingerprints"
+        return FrontierFound(name, what, now_ms=now_ms) if what == "importing" or "seen_shape" in found else None
+    if found["layout"] != LAYOUT:
+        return FrontierFound(name, "unreadable", now_ms=now_ms)
     workers = sum(at >= now_ms - ttl_ms for _, at in heard)
     counts = {name: int(count or 0) for name, count in zip(_COUNTERS, counters, strict=True)}
     has_work = bool(busy or counts["pending"] or counts["delayed"] or counts["leased"])
-    if state.get("layout") not in (LAYOUT, None):
-        return FrontierFound(name, "unreadable", now_ms=now_ms)
-    phase = state.get("phase", "")
-    crawl = _open_crawl(state, is_running=bool(workers) and has_work) if phase == "open" else phase or "fingerprints"
-    ended_ms, crawl_id = int(state.get("ended_ms", 0)), state.get("crawl_id", "")
-    return FrontierFound(name, crawl, crawl_id, ended_ms, workers, **counts, now_ms=now_ms)
-
-
-def _open_crawl(state: dict[str, str], *, is_running: bool) -> str:
-    order = next((word for field, word in ORDERS.items() if state.get(field) == "1"), None)
-    return order or ("running" if is_running else "waiting")
+    state = state_of(found)
+    words = (
+        [*state.orders, "running" if workers and has_work else "waiting"] if state.phase == "open" else [state.phase]
+    )
+    return FrontierFound(name, words[0], state.crawl_id, state.ended_ms, workers, **counts, now_ms=now_ms)

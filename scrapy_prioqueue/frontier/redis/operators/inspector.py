@@ -95,7 +95,7 @@ class Inspector:
             LayoutMismatch: another version has written the frontier, which this one can't read.
         """
         found = decoded_hash(self.link.ask(lambda client: client.hgetall(self.keys.state)))
-        if "layout" not in found:
+        if not has_crawl(found):
             return None
         if "seen_name" in found:
             ((seen, shape),) = self.link.pipe(("HMGET", Keys(found["seen_name"]).state, "seen", "seen_shape"))
@@ -105,7 +105,7 @@ class Inspector:
                 f"frontier {self.name!r} has layout {found['layout']} and this version reads layout {LAYOUT}:"
                 " use the version that its workers have"
             )
-        return _state(found)
+        return state_of(found)
 
     def import_age_s(self) -> float | None:
         """Return the seconds since an unfinished import was last heard of, None if there is none."""
@@ -365,7 +365,17 @@ def pace_of(fields: Mapping[str, str], now_ms: int, created_ms: int, unfinished:
     return Rates(done, accepted, 0.0 if not unfinished else left_s, history, is_growing, gone)
 
 
-def _state(found: Mapping[str, str]) -> State:
+def has_crawl(found: Mapping[str, str]) -> bool:
+    """Return whether the fields of a frontier are those of a crawl; a reset leaves only those of its key."""
+    return "layout" in found and (found.get("is_clear") != "1" or "ended_ms" in found)
+
+
+def state_of(found: Mapping[str, str]) -> State:
+    """Return the state that is in the fields of a frontier."""
+    phase = found.get("phase", "")
+    if phase == "ended" and "ended_ms" not in found:
+        # A reset has made its crawl end, and is still deleting the rest.
+        phase = "clearing"
     try:
         tiers = tuple(map(str, json.loads(found.get("tiers", "[]"))))
     except (TypeError, ValueError):
@@ -373,7 +383,7 @@ def _state(found: Mapping[str, str]) -> State:
     seen, shape = int(found.get("seen", 0)), found.get("seen_shape", DEFAULT_SHAPE)
     return State(
         layout=found["layout"],
-        phase=found.get("phase", ""),
+        phase=phase,
         epoch=found.get("epoch", ""),
         crawl_id=found.get("crawl_id", ""),
         created_ms=int(found.get("created_ms", 0)),
