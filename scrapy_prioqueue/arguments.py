@@ -19,8 +19,12 @@ from scrapy_prioqueue.invocation import running_command
 SHOWN_LENGTH = 100
 """Values with longer texts are stored as digests."""
 
-_ALWAYS_DIFFERENT = frozenset({"job", "jobid", "job_id", "worker", "worker_id", "hostname", "pid", "log_file"})
-"""Arguments that differ between workers of one crawl, besides those with a leading underscore (scrapyd's `_job`)."""
+_MAY_DIFFER = frozenset(
+    {"job", "jobid", "job_id", "worker", "worker_id", "hostname", "pid", "log_file"}
+    # Of scrapy-redis's spiders; `redis_key` isn't one, since it changes what is crawled.
+    | {"redis_batch_size", "redis_encoding", "max_idle_time"}
+)
+"""Arguments that workers of one crawl may differ in, besides those with a leading underscore (scrapyd's `_job`)."""
 
 _SECRET = re.compile(
     r"pass(word|wd|phrase)|(^|_)pass(_|$)|pwd|token|secret|keys?(_|$)|(^|_)auth(_|$)|credential|cookie|(^|_)session",
@@ -72,7 +76,7 @@ def description_of(spider: Spider) -> str:
 
 
 def _is_compared(name: str) -> bool:
-    return not name.startswith("_") and name not in _ALWAYS_DIFFERENT and name not in vars(Spider) and name != "name"
+    return not name.startswith("_") and name not in _MAY_DIFFER and name not in vars(Spider) and name != "name"
 
 
 def _shown(name: str, value: Any) -> str | None:

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import scrapy
+
 from scrapy_prioqueue.checking.code import SpiderCode, is_request
 from scrapy_prioqueue.checking.contents import content_findings
 from scrapy_prioqueue.checking.findings import CodeFinding, found
@@ -32,6 +34,7 @@ class Surroundings:
         is_held: `PRIOQUEUE_HOLD_UNTIL_START`.
         fetches_each_start: `PRIOQUEUE_START` is `"each"`.
         limits: settings of `CLOSESPIDER_*` that are set.
+        calls_start_requests: Scrapy, or the spider's own `start()`, calls `start_requests()`.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Surroundings:
     is_held: bool = False
     fetches_each_start: bool = False
     limits: Sequence[str] = ()
+    calls_start_requests: bool = True
 
 
 def code_findings(code: SpiderCode, around: Surroundings) -> Sequence[CodeFinding]:
@@ -61,6 +65,7 @@ def code_findings(code: SpiderCode, around: Surroundings) -> Sequence[CodeFindin
         *frontier_findings(code, roles, pattern=around.pattern, own=around.name, others=around.others),
         *_limits(code, around),
         *_endless(code, roles, around),
+        *_never_called(code, around),
     ]
     return in_order(findings)
 
@@ -75,6 +80,13 @@ def _limits(code: SpiderCode, around: Surroundings) -> Iterator[CodeFinding]:
         file, line = code.place
         text = f"{name}: each worker counts for itself"
         yield found("warning", "limit", text, "flags-and-limits", file=file, line=line)
+
+
+def _never_called(code: SpiderCode, around: Surroundings) -> Iterator[CodeFinding]:
+    """Find a `start_requests()` that this version of Scrapy doesn't call."""
+    for method in () if around.calls_start_requests else code.methods.get("start_requests", ()):
+        text = f"start_requests() is never called by Scrapy {scrapy.__version__}: the spider yields only start_urls"
+        yield found("wrong", "start", text, "start", file=method.module.file, line=method.node.lineno)
 
 
 def _endless(code: SpiderCode, roles: Roles, around: Surroundings) -> Iterator[CodeFinding]:

@@ -25,6 +25,7 @@ PATTERNS: Mapping[str, str] = {
     "one-object-in-several-requests": "chain the requests and pass the object on, or join its parts in a pipeline",
     "one-frontier-for-each-crawl": "put what differs into PRIOQUEUE_NAME",
     "samples": "give a URL that the spider can read, and the name of its method with --callback",
+    "start": "rename it to `async def start(self)`, with a yield for each request",
     "endless-starts": 'set PRIOQUEUE_START = "each"',
 }
 """What to do, in a sentence, by the anchor of its section on `PAGE`."""
@@ -35,7 +36,7 @@ class CodeFinding(Finding):
     """A finding about the code or the settings of a spider.
 
     The levels mean: wrong, with several workers pages or items are missing or have wrong values, or requests stay in
-    one worker; warning, things are done once for each worker; note, good to know.
+    one worker, or Scrapy never calls a method; warning, things are done once for each worker; note, good to know.
 
     Args:
         file: path of the source; empty for a finding about settings.

@@ -10,6 +10,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+import scrapy
 
 from tests.commands.conftest import Run
 from tests.support.crawls import WITHIN_S
@@ -112,3 +113,18 @@ def test_requests_of_a_sample_are_judged_and_leave_nothing(project: Path, site: 
     assert "(3 requests of 1 page looked at)" in ran.stdout
     assert not site.count("/1")
     assert not (project / "items.jl").exists()
+
+
+@pytest.mark.parametrize("has_start", [False, True])
+def test_a_spider_whose_start_requests_is_never_called_is_reported(run: Run, project: Path, has_start: bool) -> None:
+    both = "    async def start(self):\n        for request in self.start_requests():\n            yield request\n"
+    (project / "checked_spiders.py").write_text(
+        "import scrapy\n\nclass Old(scrapy.Spider):\n    name = 'old'\n"
+        + "    def start_requests(self):\n        yield scrapy.Request('https://a.example/')\n"
+        + (both if has_start else "")
+    )
+
+    ran = run("check", "old", *NO_SERVER, settings=SETTINGS)
+
+    is_called = has_start or hasattr(scrapy.Spider, "start_requests")
+    assert (ran.code, "start_requests() is never called" in ran.out) == (int(not is_called), not is_called)

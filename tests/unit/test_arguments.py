@@ -92,6 +92,14 @@ def test_arguments_that_usually_differ_are_left_out() -> None:
     assert difference(description_of(one), description_of(other)).texts == ()
 
 
+def test_arguments_of_scrapy_rediss_spiders_may_differ_except_for_the_key_of_start_urls() -> None:
+    one = Plain(redis_key="a", redis_batch_size="1", redis_encoding="utf-8", max_idle_time="0")
+    other = Plain(redis_key="b", redis_batch_size="2", max_idle_time="6")
+
+    (text,) = difference(description_of(one), description_of(other)).texts
+    assert text == "redis_key has one value here and another there"
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -597,3 +597,11 @@ def test_patterns_are_ready(block: str) -> None:
                           replace(AROUND, is_held="HOLD_UNTIL_START" in block))  # fmt: skip
 
     assert found == []
+
+
+def test_start_requests_is_wrong_only_if_nothing_calls_it() -> None:
+    body = "def start_requests(self):\n    yield scrapy.Request('https://shop.example/')\n"
+
+    assert topics(body) == []
+    assert topics(body, calls_start_requests=False) == [("wrong", "start")]
+    assert topics("start_urls = ['https://shop.example/']", calls_start_requests=False) == []

@@ -110,6 +110,7 @@ def _surroundings(context: Context, cls: type[Spider]) -> Surroundings:
         are_jars_kept=config.cookiejars == "local",
         is_held=config.holds_until_start,
         fetches_each_start=config.starts == "each",
+        calls_start_requests=hasattr(Spider, "start_requests") or cls.start is not Spider.start,
         limits=[name for name in _COUNTS if settings.getint(name)],
     )
 
