@@ -73,9 +73,8 @@ class Scrapyd:
         return {job["id"]: job for job in self._ask("listjobs.json")[state]}
 
     def read(self, kind: str, job: str) -> str:
-        """Return the log ("logs/*.log") or the items of a job."""
-        (path,) = self._folder.glob(f"{kind}/books/books/{job}.*")
-        return path.read_text()
+        """Return the log ("logs") or the items of a job; the file of items is made with the first one."""
+        return "".join(path.read_text() for path in self._folder.glob(f"{kind}/books/books/{job}.*"))
 
     def _answers(self) -> bool:
         try:
