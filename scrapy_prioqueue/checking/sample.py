@@ -44,7 +44,7 @@ class Sampled:
     """The outcome.
 
     Args:
-        pages: number of pages whose callback ran.
+        pages: number of pages whose callback ran to its end.
         requests: number of requests that were looked at.
         refused: responses that no callback got.
     """
@@ -69,45 +69,73 @@ def sample(
         NotStarted: the spider can't be started.
     """
     outcome = Sampled()
+    asked = [_Asked(url, outcome) for url in urls]
 
     async def start(spider: Spider) -> AsyncIterator[Request]:
-        for url in urls:
+        for page in asked:
             method = getattr(spider, callback) if callback else None
-            yield Request(url, method, errback=_Failed(url, outcome), dont_filter=True)
-
-    class Judge(_Judge):
-        sampled = outcome
+            try:
+                request = Request(page.url, method, errback=page, dont_filter=True)
+            except ValueError as error:
+                page.not_looked_at(brief(error))
+            else:
+                yield request
 
     alone = settings.copy()
     alone.setdict(_ALONE, priority="cmdline")
-    alone.set("SPIDER_MIDDLEWARES", {**alone.getdict("SPIDER_MIDDLEWARES"), Judge: -1}, priority="cmdline")
+    alone.set("SPIDER_MIDDLEWARES", {**alone.getdict("SPIDER_MIDDLEWARES"), _Judge: -1}, priority="cmdline")
     has_reactor = alone.getbool("TWISTED_REACTOR_ENABLED", True)
     process: Any = (crawler.CrawlerProcess if has_reactor else crawler.AsyncCrawlerProcess)(alone)
     process.crawl(type(cls.__name__, (cls,), {"start": start, "__module__": cls.__module__}), **arguments)
     process.start()
     if process.bootstrap_failed:
         raise NotStarted
+    for page in asked:
+        page.end()
     return outcome
 
 
-class _Failed:
-    """The errback of a sampled page."""
+class _Asked:
+    """A page that was asked for, and the errback of its request, which redirects and retries keep."""
 
     def __init__(self, url: str, sampled: Sampled) -> None:
-        self._url, self._sampled = url, sampled
+        self.url, self._sampled = url, sampled
+        self._raised: _Page | None = None
+        self._is_reported = False
 
     def __call__(self, failure: Failure) -> None:
         response = getattr(failure.value, "response", None)
         if isinstance(response, Response):
             self._sampled.refused.append(response)
-        text = f"{in_a_line(self._url)} was not looked at: {brief(failure.value)}"
+        self.not_looked_at(brief(failure.value))
+
+    def not_looked_at(self, why: str) -> None:
+        """Report that no callback got the page."""
+        self._is_reported = True
+        text = f"{in_a_line(self.url)} was not looked at: {why}"
         self._sampled.findings.append(found("warning", "sample", text, "samples"))
+
+    def raised(self, page: _Page) -> None:
+        """Note that the callback raised; a spider middleware may still replace its output."""
+        self._raised = page
+
+    def report(self, page: _Page) -> None:
+        """Report what the callback has yielded."""
+        self._is_reported = True
+        page.report(self._sampled)
+
+    def end(self) -> None:
+        """Report a page whose output no middleware has seen."""
+        if self._is_reported:
+            return
+        if self._raised is not None:
+            self.report(self._raised)
+        else:
+            self.not_looked_at("the crawl ended without it; the log above may show why")
 
 
 class _Judge:
     """A spider middleware, the last that sees the output of callbacks; judges the requests, and drops everything."""
-
-    sampled: Sampled
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
@@ -123,7 +151,7 @@ class _Judge:
                 page.look(one)
         except Exception as error:  # the callback is the user's
             page.failed(error)
-        page.report(self.sampled)
+        page.asked.report(page)
         return []
 
     async def process_spider_output_async(
@@ -135,9 +163,15 @@ class _Judge:
                 page.look(one)
         except Exception as error:  # the callback is the user's
             page.failed(error)
-        page.report(self.sampled)
+        page.asked.report(page)
         return
         yield  # makes this a generator
+
+    def process_spider_exception(self, response: Response, exception: Exception, spider: Spider | None = None) -> None:
+        """Note what a callback raised that isn't a generator."""
+        page = _Page(self._crawler.spider, response)
+        page.failed(exception)
+        page.asked.raised(page)
 
 
 class _Page:
@@ -145,6 +179,9 @@ class _Page:
 
     def __init__(self, spider: Spider | None, response: Response) -> None:
         assert spider is not None and response.request is not None
+        asked = response.request.errback
+        assert isinstance(asked, _Asked)
+        self.asked = asked
         self._codec = RequestCodec(spider)
         self._response = response
         self._callback = response.request.callback or spider.parse
@@ -170,7 +207,7 @@ class _Page:
         """Add the findings, unless this was the output of an errback."""
         if any(response is self._response for response in sampled.refused):
             return
-        sampled.pages += 1
+        sampled.pages += self._error is None
         sampled.requests += self._looked_at
         code = getattr(inspect.unwrap(getattr(self._callback, "__func__", self._callback)), "__code__", None)
         file, line = (shown_path(code.co_filename), code.co_firstlineno) if code is not None else ("", 0)

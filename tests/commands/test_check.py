@@ -18,6 +18,20 @@ from tests.support.site import Page, Site, leaves
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
+RAISING = """
+    import scrapy
+
+    class Raising(scrapy.Spider):
+        name = "raising"
+
+        def parse_late(self, response):
+            yield scrapy.Request(response.urljoin("/late"))
+            yield 1 / 0
+
+        def parse_page(self, response, page):
+            return [page]
+"""
+
 SPIDERS = """
     import scrapy
 
@@ -97,22 +111,30 @@ def test_requests_of_a_sample_are_judged_and_leave_nothing(project: Path, site: 
     site.pages = {"/": Page(body=body, headers={"Content-Type": "text/html"}), **leaves("/1", "/2")}
     urls = ("--sample", site.url("/"), "--sample", site.url("/none"))
 
-    ran = subprocess.run(
-        [sys.executable, "-m", "scrapy", "frontier", "check", "bad", *NO_SERVER, *urls],
-        env={"PYTHONPATH": str(REPOSITORY), "PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_S,
-        check=False,
-    )
+    ran = _sampled("bad", *urls)
 
     assert ran.returncode == 1, ran.stderr
     local = f"checked_spiders.py:19 2 of the 3 requests of {site.url('/')} would stay in their worker: meta['key']"
     assert local in ran.stdout
     assert f"{site.url('/none')} was not looked at: " in ran.stdout
-    assert "(3 requests of 1 page looked at)" in ran.stdout
+    assert "(3 requests, 1 of 2 pages looked at)" in ran.stdout
     assert not site.count("/1")
     assert not (project / "items.jl").exists()
+
+
+def test_a_spider_is_not_called_ready_if_a_sample_could_not_be_looked_at(project: Path, site: Site) -> None:
+    site.pages = dict(leaves("/", "/late"))
+    (project / "raising.py").write_text(dedent(RAISING))
+    settings = project / "checked_settings.py"
+    settings.write_text(settings.read_text().replace("'checked_spiders'", "'checked_spiders', 'raising'"))
+    url = site.url("/")
+
+    for callback, error in (("parse_page", "TypeError"), ("parse_late", "ZeroDivisionError")):
+        ran = _sampled("raising", "--sample", url, "--sample", "nourl", "--callback", callback)
+        assert (ran.returncode, "ready for several" in ran.stdout) == (1, False), ran.stdout
+        assert ran.stdout.count(f"the callback of {url} raised {error}") == 1
+        assert "nourl was not looked at: ValueError" in ran.stdout
+        assert ", 0 of 2 pages looked at)" in ran.stdout
 
 
 @pytest.mark.parametrize("has_start", [False, True])
@@ -128,3 +150,14 @@ def test_a_spider_whose_start_requests_is_never_called_is_reported(run: Run, pro
 
     is_called = has_start or hasattr(scrapy.Spider, "start_requests")
     assert (ran.code, "start_requests() is never called" in ran.out) == (int(not is_called), not is_called)
+
+
+def _sampled(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "scrapy", "frontier", "check", *arguments, *NO_SERVER],
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )

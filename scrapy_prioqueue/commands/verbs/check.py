@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -17,10 +17,13 @@ from scrapy_prioqueue.checking.check import Surroundings, code_findings, in_orde
 from scrapy_prioqueue.checking.code import NoSource, code_of
 from scrapy_prioqueue.checking.findings import CodeFinding
 from scrapy_prioqueue.commands.context import NAME_SETTING, Context
-from scrapy_prioqueue.commands.output import counted
+from scrapy_prioqueue.commands.output import counted, number
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.doctor import drawing
 from scrapy_prioqueue.frontier.redis.operators.doctor import Finding, worst
+
+if TYPE_CHECKING:
+    from scrapy_prioqueue.checking.sample import Sampled
 
 _VERDICTS = {
     "fine": "ready for several workers",
@@ -28,6 +31,7 @@ _VERDICTS = {
     "warning": "runs on several workers, but see what is marked with !",
     "wrong": "not ready for several workers: change what is marked with ✗",
 }
+_UNKNOWN = "not known to be ready: not every page of --sample could be looked at"
 _DEFAULT_NAME = "%(spider)s"
 _COUNTS = ("CLOSESPIDER_ITEMCOUNT", "CLOSESPIDER_PAGECOUNT", "CLOSESPIDER_PAGECOUNT_NO_ITEM", "CLOSESPIDER_ERRORCOUNT")
 
@@ -70,28 +74,30 @@ class CheckVerb(Verb):
             findings = code_findings(code_of(cls), _surroundings(context, cls))
         except NoSource as error:
             raise Stop(str(error), WRONG_USE) from error
-        looked_at = ""
+        looked_at, is_complete = "", True
         if options.sample:
-            looked_at, more = _sample(context, cls, options)
-            findings = in_order([*findings, *more])
+            sampled = _sample(context, cls, options)
+            findings = in_order([*findings, *sampled.findings])
+            is_complete = sampled.pages == len(options.sample)
+            pages = f"{number(sampled.pages)} of {counted(len(options.sample), 'page')}"
+            looked_at = f" ({counted(sampled.requests, 'request')}, {pages} looked at)"
         verdict = worst(findings)
-        last = f"{cls.name}: {_VERDICTS[verdict]}{looked_at}"
+        is_unknown = verdict != "wrong" and not is_complete
+        last = f"{cls.name}: {_UNKNOWN if is_unknown else _VERDICTS[verdict]}{looked_at}"
         parts: list[RenderableType] = [drawing(map(_placed, findings)), ""] if findings else []
         document = {"spider": cls.name, "verdict": verdict, "findings": findings}
         context.output.found(document, *parts, Text(last, style="bold"))
-        return NOTHING if verdict == "wrong" else FINE
+        return NOTHING if verdict == "wrong" or is_unknown else FINE
 
 
-def _sample(context: Context, cls: type[Spider], options: Namespace) -> tuple[str, Sequence[CodeFinding]]:
+def _sample(context: Context, cls: type[Spider], options: Namespace) -> Sampled:
     # Only here, since it imports what a crawl needs.
     from scrapy_prioqueue.checking.sample import NotStarted, sample
 
     try:
-        sampled = sample(cls, context.settings, options.sample, callback=options.callback, arguments=options.arguments)
+        return sample(cls, context.settings, options.sample, callback=options.callback, arguments=options.arguments)
     except NotStarted:
         raise Stop(f"the spider can't be started: scrapy crawl {cls.name} shows why") from None
-    looked_at = f" ({counted(sampled.requests, 'request')} of {counted(sampled.pages, 'page')} looked at)"
-    return looked_at, sampled.findings
 
 
 def _placed(finding: CodeFinding) -> Finding:
