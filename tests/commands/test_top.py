@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from io import StringIO
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from scrapy_prioqueue.commands.verbs.top import Meter
+from scrapy_prioqueue.commands.verbs.top import FittedView, Meter, View
 from scrapy_prioqueue.errors import FrontierUnavailable
+from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from tests.commands.conftest import Run
 from tests.contract.backends import RedisBackend, push
-from tests.support.servers import StartServer
+from tests.support.servers import RedisServer, StartServer
 
 
 def sample(now_ms: int, done: int, accepted: int = 0, epoch: str = "1") -> Any:
@@ -83,3 +86,26 @@ def test_server_that_goes_away_is_waited_for(
     assert ["error" in line for line in lines] == [False, True, False]
     assert shown.count("it is away; trying again") == 1
     assert shown.count("pending  0 in 0 slots") == 3
+
+
+@pytest.mark.parametrize(("height", "least"), [(24, 3), (16, 1), (70, 30)])
+def test_workers_are_shown_on_low_terminals(
+    backend: RedisBackend, redis_server: RedisServer, frontier_name: str, height: int, least: int
+) -> None:
+    names = [f"host-a:{4711 + number}:9f3c1d" for number in range(30)]
+    workers = [backend.join(name, tiers=("urgent", "high", "normal", "low")) for name in names]
+    workers[0].commit(*(push(str(number)) for number in range(5)))
+    link = Link(redis_server.url)
+    status = Inspector(link, frontier_name).status()
+    link.close()
+    assert status is not None
+    console = Console(width=80, height=height, file=StringIO(), markup=False, force_terminal=True, color_system=None)
+
+    with console.capture() as shown:
+        console.print(FittedView(View(status, 1.0, 1.0, 1.0)))
+
+    lines = shown.get().splitlines()
+    count = sum("host-a:" in line for line in lines)
+    assert len(lines) <= height
+    assert count >= least
+    assert count == 30 or f"… and {30 - count} more: scrapy frontier workers" in shown.get()

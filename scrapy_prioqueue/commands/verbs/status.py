@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -58,14 +58,23 @@ def as_json(status: Status) -> dict[str, object]:
     }
 
 
-def drawing(status: Status, *, max_workers: int = MAX_WORKERS, rate_of_workers: str = "average") -> RenderableType:
+def drawing(
+    status: Status,
+    *,
+    max_workers: int = MAX_WORKERS,
+    rate_of_workers: str = "average",
+    without: Collection[str] = (),
+) -> RenderableType:
     """Return the summary for people.
 
     Args:
         rate_of_workers: what their rates are.
+        without: facts that are left out, `history`, `tiers` or `empty tiers`.
     """
-    parts: list[RenderableType] = [_headline(status), "", pairs(_facts(status)), ""]
-    parts.append(_tiers(status))
+    facts = [(name, value) for name, value in _facts(status) if (name or "history") not in without]
+    parts: list[RenderableType] = [_headline(status), "", pairs(facts)]
+    if "tiers" not in without:
+        parts += ["", _tiers(status, with_empty="empty tiers" not in without)]
     if status.workers:
         shown, has_leases = status.workers[:max_workers], status.counts["leased"] > 0
         parts += ["", worker_table(shown, status.state, has_leases=has_leases, rate_is=rate_of_workers)]
@@ -239,10 +248,11 @@ def _memory(status: Status) -> str:
     return f"{status.server_version}, {size(memory.used)} used{limit}"
 
 
-def _tiers(status: Status) -> RenderableType:
+def _tiers(status: Status, *, with_empty: bool) -> RenderableType:
     about = "≈" if status.is_sampled else ""
     most = max([tier.pending for tier in status.tiers], default=0)
-    rows = [(tier.tier, f"{about}{number(tier.pending)}", _bar(tier.pending, most)) for tier in status.tiers]
+    shown = [tier for tier in status.tiers if with_empty or tier.pending]
+    rows = [(tier.tier, f"{about}{number(tier.pending)}", _bar(tier.pending, most)) for tier in shown]
     return FittedTable(("tier", "pending>", ""), rows)
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from threading import Event
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.text import Text
 
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import count, seconds
 from scrapy_prioqueue.commands.output import duration, rate
-from scrapy_prioqueue.commands.sharing import sharing_facts
 from scrapy_prioqueue.commands.verb import FINE, Verb
 from scrapy_prioqueue.commands.verbs.status import MAX_WORKERS, as_json, drawing
 from scrapy_prioqueue.errors import FrontierUnavailable
@@ -25,8 +25,11 @@ from scrapy_prioqueue.printable import clean
 WINDOW_S = 10.0
 """Length of the period over which rates are computed."""
 
-LINES_WITHOUT_WORKERS = 26
-"""Approximate height of everything on the screen except the workers."""
+LEAST_WORKERS = 3
+"""Number of workers for which other parts are left out on a low terminal."""
+
+LESS_IMPORTANT = ("empty tiers", "history", "Redis", "began", "seen", "dead", "delayed", "policy", "tiers")
+"""Parts of the summary that are left out on a low terminal, the first ones first."""
 
 
 class Meter:
@@ -87,11 +90,9 @@ class TopVerb(Verb):
                 _repeat(context, options, first, lambda view: output.json_line(view.document))
             elif output.console.is_terminal:
                 with Live(console=output.console, screen=True, auto_refresh=False) as live:
-                    more = sum(bool(str(value)) for _, value in sharing_facts(first))
-                    room = output.console.height - LINES_WITHOUT_WORKERS - more
-                    _repeat(context, options, first, lambda view: live.update(view.drawing(room), refresh=True))
+                    _repeat(context, options, first, lambda view: live.update(FittedView(view), refresh=True))
             else:
-                _repeat(context, options, first, lambda view: output.show(view.drawing(MAX_WORKERS), ""))
+                _repeat(context, options, first, lambda view: output.show(view.drawing(), ""))
         except KeyboardInterrupt:
             # Ctrl-C is the usual way to end this verb, so it is no error.
             return FINE
@@ -121,8 +122,8 @@ class View:
         """The update for JSON."""
         return {"error": self.trouble} if self.trouble else as_json(self.status)
 
-    def drawing(self, room: int) -> RenderableType:
-        """Return the update for people, with at most `room` workers."""
+    def drawing(self, max_workers: int = MAX_WORKERS, *, without: Collection[str] = ()) -> RenderableType:
+        """Return the update for people; see `drawing()` of `status`."""
         line = Text.assemble(
             ("now  ", "bold"),
             f"{rate(self.done_per_s)} done, {rate(self.accepted_per_s)} accepted",
@@ -130,7 +131,29 @@ class View:
         )
         if self.trouble:
             line = Text(clean(f"{self.trouble}; trying again, below is what was seen last"), style="red")
-        return Group(line, "", drawing(self.status, max_workers=max(1, room), rate_of_workers="rate"))
+        return Group(line, "", drawing(self.status, max_workers=max_workers, rate_of_workers="rate", without=without))
+
+
+class FittedView:
+    """An update that fits the height of the terminal, with as many workers as possible."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw the update without its less important parts, if there is no room for some workers otherwise."""
+        height, count = options.max_height, len(self._view.status.workers)
+        natural = options.update(height=None)
+
+        def fits(workers: int, omitted: int) -> bool:
+            drawn = self._view.drawing(workers, without=LESS_IMPORTANT[:omitted])
+            return len(console.render_lines(drawn, natural, pad=False)) <= height
+
+        most = len(LESS_IMPORTANT)
+        omitted = next((each for each in range(most + 1) if fits(min(count, LEAST_WORKERS), each)), most)
+        # As many workers as fit: the first number that doesn't, less one.
+        workers = bisect_left(range(1, count + 1), 1, key=lambda each: not fits(each, omitted))
+        yield self._view.drawing(max(1, workers), without=LESS_IMPORTANT[:omitted])
 
 
 def _repeat(context: Context, options: Namespace, status: Status, show: Callable[[View], object]) -> None:

@@ -17,7 +17,7 @@ class WorkersVerb(Verb):
     """Lists the workers."""
 
     name = "workers"
-    summary = "workers: host, pid, last contact, requests held, rate"
+    summary = "workers: name with host and pid, last contact, requests held, rate"
     examples = ("", "--evict host-a:4711:9f3c")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
