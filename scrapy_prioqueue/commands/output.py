@@ -125,8 +125,8 @@ class Output:
 class FittedTable:
     """A table that fits the console.
 
-    If the console is too narrow, the columns in `below` get lines of their own below each row, then the columns in
-    `cut` and `fold` become narrower.
+    If the console is too narrow, the columns in `below` get lines of their own below each row, then those of the
+    others for which there is no room, from the right; the columns in `cut` and `fold` become narrower.
 
     Args:
         columns: headings; a trailing ``>`` marks a column of numbers, aligned to the right.
@@ -158,6 +158,8 @@ class FittedTable:
         for index in self._below:
             if not self._has_room(shown, room):
                 shown.remove(index)
+        while len(shown) > 1 and _total(self._fitted(shown, room)) > room:
+            shown.pop()
         widths = self._fitted(shown, room)
         yield self._line([Text(self._columns[index]) for index in shown], shown, widths)
         yield Text("─" * _total(widths), no_wrap=True, overflow="ignore")
@@ -168,7 +170,8 @@ class FittedTable:
             for part in zip_longest(*cells, fillvalue=Text()):
                 yield self._line(part, shown, widths)
             for index in range(len(row)):
-                if index not in shown and row[index].plain not in ("", "-"):
+                # A column without a heading is only a drawing.
+                if index not in shown and self._columns[index] and row[index].plain not in ("", "-"):
                     yield from self._lines_below(row[index], index, room, console)
 
     def _has_room(self, shown: Sequence[int], room: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -34,7 +35,7 @@ def test_frontiers_are_listed_with_their_state_from_open_to_ended(
     for verb in ("pause", "resume"):
         run(verb)
         states.append(listed(run, frontier_name)["crawl"])
-    table = run("list", columns=80)
+    table, narrow = run("list", columns=80), run("list", columns=60).out
     worker.commit(ack(leases[1]))
     assert worker.ask(0, is_idle=True).has_ended
     ended = listed(run, frontier_name)
@@ -45,6 +46,8 @@ def test_frontiers_are_listed_with_their_state_from_open_to_ended(
     assert abs(ended["ended_ms"] - time.time() * 1000) < 600_000
     assert (table.code, table.err) == (0, "")
     assert all(len(line) <= 80 for line in table.out.splitlines())
+    assert all(len(line) <= 60 for line in narrow.splitlines())
+    assert all(re.search(rf"\b{column}\b", narrow) for column in ("pending", "delayed", "leased", "dead", "workers"))
     assert " ago" in run("list").out
 
 

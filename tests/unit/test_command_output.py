@@ -65,6 +65,18 @@ def test_names_that_users_copy_are_folded() -> None:
     assert "".join(line.split()[0] for line in lines[2:]) == "host-a.example:4711:9f3c21"
 
 
+def test_columns_without_room_are_below_their_rows_from_the_right() -> None:
+    columns = ("name", *(f"{letter * 8}>" for letter in "abcd"), "")
+    rows = [("n" * 30, 1, 2, 3, 4, "drawing")]
+
+    for width in (60, 40, 20):
+        lines = drawn(width, columns, rows, fold=("name",), below=("b" * 8,))
+        assert max(map(len, lines)) <= width
+        shown = " ".join(lines).split()
+        assert all(letter * 8 in (word.rstrip(":") for word in shown) for letter in "abcd")
+        assert ("drawing" in shown) == (width == 60)
+
+
 def test_table_without_rows_has_its_headings() -> None:
     assert "URL" in drawn(30, ("URL",), [])[0]
 

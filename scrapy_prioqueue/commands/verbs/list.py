@@ -38,7 +38,7 @@ def _table(found: Sequence[FrontierFound]) -> RenderableType:
         (each.name, _crawl(each), each.pending, each.delayed, each.leased, each.dead, each.workers) for each in found
     ]
     columns = ("frontier", "crawl", "pending>", "delayed>", "leased>", "dead>", "workers>")
-    return FittedTable(columns, rows, fold=("frontier",))
+    return FittedTable(columns, rows, fold=("frontier",), below=("dead", "delayed", "leased"))
 
 
 def _crawl(found: FrontierFound) -> Text:

@@ -257,7 +257,7 @@ def _tiers(status: Status, *, with_empty: bool) -> RenderableType:
 
 
 def _bar(value: int, most: int) -> Text:
-    width = round(40 * value / most) if most else 0
+    width = round(30 * value / most) if most else 0
     return Text("█" * max(width, 1 if value else 0), style="cyan")
 
 
