@@ -21,6 +21,7 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from scrapy_prioqueue.dupefilter import ForeignFingerprinter
+from scrapy_prioqueue.errors import NotPermitted
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.operators import importer
 from scrapy_prioqueue.moving.scrapy_redis import ScrapyRedisCrawl
@@ -258,17 +259,21 @@ def test_an_interrupted_run_says_how_far_it_got_and_can_be_repeated(
     assert "312 of 312 pending requests" in moved(run, theirs, "--allow-pickle").out
 
 
+@pytest.mark.parametrize("change", ["pop", "add"])
 def test_a_crawl_that_is_still_running_is_not_moved(
-    theirs: Theirs, run: Run, frontier_name: str, monkeypatch: pytest.MonkeyPatch
+    theirs: Theirs, run: Run, frontier_name: str, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     queue = write.fill_redis(theirs.client, "PriorityQueue", frontier_name)
     fingerprints = ScrapyRedisCrawl.fingerprints
 
-    def popping(self: ScrapyRedisCrawl) -> Iterator[bytes]:
-        queue.pop()
+    def changing(self: ScrapyRedisCrawl) -> Iterator[bytes]:
+        if change == "pop":
+            queue.pop()
+        else:
+            theirs.client.sadd(theirs.seen, "not in hexadecimal")
         return fingerprints(self)
 
-    monkeypatch.setattr(ScrapyRedisCrawl, "fingerprints", popping)
+    monkeypatch.setattr(ScrapyRedisCrawl, "fingerprints", changing)
     ran = run(VERB, "--allow-pickle")
 
     assert ran.code == 1
@@ -297,6 +302,32 @@ def test_fingerprints_are_stored_as_the_settings_say(
     assert "1,500 of 1,500 fingerprints" in ran.out
     assert run("push", *(page.url for page in pages), settings=settings).out.startswith("0 pushed, 1,500 seen before,")
     assert run("push", "http://shop.example/new", settings=settings).out.startswith("1 pushed,")
+
+
+def test_a_worker_that_would_use_other_fingerprints_is_rejected(
+    theirs: Theirs, run: Run, backend: RedisBackend, frontier_name: str
+) -> None:
+    write.fill_redis(theirs.client, "PriorityQueue", frontier_name)
+    moved(run, theirs, "--allow-pickle")
+    tiers = ("urgent", "high", "normal", "low")
+
+    with pytest.raises(NotPermitted, match="SCHEDULER_DUPEFILTER_KEY, is 'shop:seen', but .* 14 fingerprints"):
+        backend.join("w1", clock=None, tiers=tiers, seen_name="shop:seen")
+    assert backend.join("w1", clock=None, tiers=tiers, seen_name=frontier_name).depth().pending == 12
+
+
+def test_a_worker_names_the_verb_of_an_interrupted_run(
+    theirs: Theirs, run: Run, backend: RedisBackend, frontier_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write.fill_redis(theirs.client, "PriorityQueue", frontier_name)
+    with monkeypatch.context() as patch:
+        interrupted_at("restore", 1, signal.SIGTERM, patch)
+        patch.setattr(importer.Importer, "_drop", lambda self: None)
+        moved(run, theirs, "--allow-pickle")
+    theirs.client.hset(Keys(frontier_name).state, "cleaning_ms", 1)
+
+    with pytest.raises(NotPermitted, match=r"repeat it \(scrapy frontier migrate-from-scrapy-redis\)"):
+        backend.join("w1", clock=None)
 
 
 @pytest.fixture

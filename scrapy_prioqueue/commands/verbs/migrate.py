@@ -92,7 +92,7 @@ class _MigrateVerb(Verb):
             skipped.clear()
             records = _records(context, mover, identity, marks, own_fingerprint)
             move = _try if options.dry_run else _move
-            found = move(context, records, mover.record_count())
+            found = move(context, self.name, records, mover.record_count())
         except PickleRefused as error:
             raise Stop(
                 f"{error}: use --allow-pickle to read them, but only if nobody else can write to that server",
@@ -129,14 +129,14 @@ def _records(context: Context, mover: Mover, identity: str, marks: Sequence[byte
     return mover.records(plan, context.name, shape, identity, context.inspector.now_ms(), marks, own)
 
 
-def _move(context: Context, records: Iterator[Record], count: int) -> Imported:
-    importer = Importer(context.link, context.name)
+def _move(context: Context, verb: str, records: Iterator[Record], count: int) -> Imported:
+    importer = Importer(context.link, context.name, verb)
     with working("moving", count) as work:
         context.so_far = lambda: so_far(work, importer, context.name)
         return importer.run(records, work.note)
 
 
-def _try(context: Context, records: Iterator[Record], count: int) -> Imported:
+def _try(context: Context, verb: str, records: Iterator[Record], count: int) -> Imported:
     """Check the records, and return how many would be imported."""
     found = Counter[str]()
     with working("checking", count) as work:

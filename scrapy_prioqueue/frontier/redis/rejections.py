@@ -12,7 +12,7 @@ from scrapy_prioqueue.frontier.redis.wire import decoded
 from scrapy_prioqueue.hints import evict_command, frontier_command
 
 CLEAR, WAIT, ENDED, ALIVE, UNFINISHED, LAYOUT, TIERS, SHAPE = range(10, 18)
-IMPORTING, OVER, POLICY = 19, 20, 21
+IMPORTING, OVER, POLICY, ELSEWHERE = 19, 20, 21, 22
 """Codes with which `join` rejects or delays a worker, and `open` a program."""
 
 BY_OTHERS = (ALIVE, UNFINISHED, TIERS, SHAPE)
@@ -43,17 +43,27 @@ def rejection_of(config: FrontierConfig, reply: Sequence[Any], *, layout: str) -
     if code == SHAPE:
         return LayoutMismatch(_other_shape(config, details))
     if code == IMPORTING:
-        return cut_short(name)
+        return cut_short(name, details[0])
+    if code == ELSEWHERE:
+        return NotPermitted(
+            f"PRIOQUEUE_SEEN_NAME, or SCHEDULER_DUPEFILTER_KEY, is {config.seen_name!r}, but frontier {name!r} stores"
+            f" {details[0]} fingerprints of a moved crawl itself: remove the setting until this crawl has ended"
+        )
     if code == OVER:
         return CrawlEnded(f"the crawl of frontier {name!r} is over")
     return PrioQueueError(f"frontier {name!r} answered with the unknown code {code}")
 
 
-def cut_short(name: str) -> NotPermitted:
-    """Return the error for a frontier that was only partly imported."""
+def cut_short(name: str, client: bytes) -> NotPermitted:
+    """Return the error for a frontier that was only partly imported.
+
+    Args:
+        client: id of the program that imported, which begins with its verb.
+    """
+    verb = decoded(client).partition(":")[0]
     return NotPermitted(
         f"an import into frontier {name!r} was interrupted, so only a part of it exists: repeat it"
-        f" (scrapy frontier import), or delete that part ({frontier_command('reset --all', name)})"
+        f" (scrapy frontier {verb}), or delete that part ({frontier_command('reset --all', name)})"
     )
 
 

@@ -48,14 +48,15 @@ class Importer:
     Args:
         link: to the server.
         name: of the frontier, which must be new or reset.
+        verb: of `scrapy frontier`, to be repeated if it is interrupted.
     """
 
-    def __init__(self, link: Link, name: str) -> None:
+    def __init__(self, link: Link, name: str, verb: str = "import") -> None:
         self._link = link
         self._name = name
         self._keys = Keys(name)
         self._calls = ScriptCalls(link)
-        self._client = f"import:{token_hex(8)}"
+        self._client = f"{verb}:{token_hex(8)}"
         self._epoch = ""
         self._head: Record = {}
         self.has_left: bool | None = None

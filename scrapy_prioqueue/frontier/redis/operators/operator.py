@@ -125,7 +125,7 @@ class Operator:
                     f"the earlier crawl of frontier {self.name!r} is still being deleted; try again later",
                 )
             elif reply[0] == IMPORTING:
-                raise cut_short(self.name)
+                raise cut_short(self.name, reply[1])
             else:
                 raise other_layout(self.name, reply[1], layout=LAYOUT)
 

@@ -18,7 +18,7 @@
 --   10 clear first: {10, scope}, scope being all, restart or keep
 --   11 wait, another client is clearing
 --   15 other layout: {15, its layout}
---   19 an import was interrupted: {19}
+--   19 an import was interrupted: {19, its client}
 -- cost: O(1)
 -- flags: allow-oom
 
@@ -51,7 +51,7 @@ end
 
 if state.layout and state.layout ~= ARGV[4] then return {LAYOUT, state.layout} end
 if state.phase == "importing" then
-  if lib.is_stale(state.cleaning_ms) then return {IMPORTING} end
+  if lib.is_stale(state.cleaning_ms) then return {IMPORTING, state.cleaner} end
   return {WAIT}
 end
 if state.phase == "clearing" then

@@ -42,14 +42,15 @@
 --   16 other tiers: {16, its tiers, pending, leased, names of other living workers}
 --   17 other shape: {17, shape, seen, names of other living workers}; the shape of existing fingerprints, or else of
 --     these workers
---   19 an import was interrupted: {19}
+--   19 an import was interrupted: {19, its client}
 --   20 the crawl of this process is over
 --   21 send the policy, too
+--   22 fingerprints that came from other software are stored here, not where this worker looks: {22, their number}
 -- cost: O(workers)
 -- flags: allow-oom
 
-local CLEAR, WAIT, ENDED, ALIVE, OTHER, LAYOUT, TIERS, SHAPE, HALF, OVER, POLICY
-  = 10, 11, 12, 13, 14, 15, 16, 17, 19, 20, 21
+local CLEAR, WAIT, ENDED, ALIVE, OTHER, LAYOUT, TIERS, SHAPE, HALF, OVER, POLICY, ELSEWHERE
+  = 10, 11, 12, 13, 14, 15, 16, 17, 19, 20, 21, 22
 
 local worker, nonce, last_batch, ttl_ms = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[6])
 local layout, tiers, crawl_id, flush = ARGV[7], ARGV[8], ARGV[11], ARGV[12] == "1"
@@ -130,6 +131,9 @@ local function take_over()
 end
 
 local function join_open()
+  if not lib.is_own_name(ARGV[17]) and redis.call("HEXISTS", KEYS[1], "identity") == 1 then
+    return {ELSEWHERE, tonumber(redis.call("HGET", KEYS[1], "seen") or 0)}
+  end
   if state.is_unjoined then take_over() end
   local left = lib.depth(ttl_ms)
   local pending, leased = left[2] + left[7], left[3]
@@ -180,7 +184,7 @@ local function join()
   if comes_back() then return enter(false) end
   if state.phase == "importing" then
     if not lib.is_stale(state.cleaning_ms) then return {WAIT} end
-    if not flush then return {HALF} end
+    if not flush then return {HALF, state.cleaner} end
   end
   if state.layout and state.layout ~= layout and not (flush or has_cleared) then return {LAYOUT, state.layout} end
   local other, seen = other_shape()
