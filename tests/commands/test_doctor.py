@@ -109,6 +109,8 @@ def test_half_cleared_frontier_and_paused_fleet(run: Run, backend: RedisBackend,
     assert findings(run, level="note")["orders"] == "the crawl is paused"
     client.hset(keys.state, mapping={"phase": "clearing", "cleaning_ms": 1})
     assert "cleared an earlier crawl only in part" in findings(run, level="warning")["phase"]
+    client.hset(keys.state, mapping={"phase": "ended", "ended_ms": 1_000_000_000_000})
+    assert findings(run)["phase"] == "ended at 2001-09-09 01:46:40 UTC, crawl 1"
 
 
 def test_requests_of_workers_that_are_gone(run: Run, backend: RedisBackend) -> None:

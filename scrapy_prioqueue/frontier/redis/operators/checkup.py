@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from scrapy_prioqueue.frontier.policy_parts import moment
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT
 from scrapy_prioqueue.frontier.redis.operators.audit import Audit, KeysFound, Misplacement, Progress
 from scrapy_prioqueue.frontier.redis.operators.doctor import Finding
@@ -113,7 +114,8 @@ def _phase(inspector: Inspector, state: State) -> Iterator[Finding]:
         text = "a worker that is gone has cleared an earlier crawl only in part"
         yield Finding("phase", "warning", text, "start a worker, which finishes the clearing")
         return
-    text = f"{state.phase}, crawl {state.epoch}" + (f" ({state.crawl_id})" if state.crawl_id else "")
+    phase = f"ended at {moment(state.ended_ms)}" if state.has_ended else state.phase
+    text = f"{phase}, crawl {state.epoch}" + (f" ({state.crawl_id})" if state.crawl_id else "")
     yield Finding("phase", "fine", text)
     for order, remedy in (("paused", "resume"), ("drained", "resume")):
         if order in state.orders:
