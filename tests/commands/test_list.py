@@ -51,6 +51,22 @@ def test_frontiers_are_listed_with_their_state_from_open_to_ended(
     assert " ago" in run("list").out
 
 
+def test_a_crawl_is_stopping_only_while_a_worker_lives_that_was_told_to(
+    run: Run, backend: RedisBackend, frontier_name: str
+) -> None:
+    worker = backend.join("w1", clock=None)
+    run("stop", "--yes")
+    states = [listed(run, frontier_name)["crawl"]]
+    shown = run("status").out
+    worker.leave()
+    backend.join("w2", clock=None)
+    states.append(listed(run, frontier_name)["crawl"])
+
+    assert states == ["stopping", "waiting"]
+    assert ": open, stopping" in shown
+    assert "stopping" not in run("status").out
+
+
 def test_other_frontiers_are_listed_as_unreadable_or_not_at_all(
     run: Run, redis_server: RedisServer, frontier_name: str
 ) -> None:

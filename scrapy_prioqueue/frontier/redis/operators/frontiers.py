@@ -10,7 +10,7 @@ from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys, name_of_state, state_pattern
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operators.inspector import has_crawl, state_of
+from scrapy_prioqueue.frontier.redis.operators.inspector import STOPPING, has_crawl, state_of
 from scrapy_prioqueue.frontier.redis.wire import decoded, decoded_hash
 from scrapy_prioqueue.hints import nearest
 
@@ -97,11 +97,12 @@ def frontiers(link: Link, names: Sequence[str], *, lease_ttl_s: float) -> Iterat
 
 def _frontier(link: Link, name: str, ttl_ms: int) -> FrontierFound | None:
     keys = Keys(name)
-    fields, counters, heard, busy, *clock = link.pipe(
+    fields, counters, heard, busy, stops, *clock = link.pipe(
         ("HGETALL", keys.state),
         ("HMGET", keys.of("stats"), *_COUNTERS),
         ("ZRANGE", keys.workers, 0, -1, "WITHSCORES"),
         ("ZCARD", keys.of("busy")),
+        ("HGETALL", keys.of("stops")),
         *clock_questions(keys),
     )
     found, now_ms = decoded_hash(fields), clock_of(*clock)
@@ -110,11 +111,11 @@ def _frontier(link: Link, name: str, ttl_ms: int) -> FrontierFound | None:
         return FrontierFound(name, what, now_ms=now_ms) if what == "importing" or "seen_shape" in found else None
     if found["layout"] != LAYOUT:
         return FrontierFound(name, "unreadable", now_ms=now_ms)
-    workers = sum(at >= now_ms - ttl_ms for _, at in heard)
+    alive = [worker for worker, at in heard if at >= now_ms - ttl_ms]
     counts = {name: int(count or 0) for name, count in zip(_COUNTERS, counters, strict=True)}
     has_work = bool(busy or counts["pending"] or counts["delayed"] or counts["leased"])
     state = state_of(found)
-    words = (
-        [*state.orders, "running" if workers and has_work else "waiting"] if state.phase == "open" else [state.phase]
-    )
-    return FrontierFound(name, words[0], state.crawl_id, state.ended_ms, workers, **counts, now_ms=now_ms)
+    words = [*state.orders, *([STOPPING] if any(worker in stops for worker in alive) else [])]
+    words.append("running" if alive and has_work else "waiting")
+    crawl = words[0] if state.phase == "open" else state.phase
+    return FrontierFound(name, crawl, state.crawl_id, state.ended_ms, len(alive), **counts, now_ms=now_ms)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from scrapy_prioqueue.errors import LayoutMismatch
 from scrapy_prioqueue.frontier.kept import read_kept
@@ -66,7 +67,11 @@ SEED_COUNTS = {"list": "LLEN", "zset": "ZCARD", "set": "SCARD"}
 ENOUGH = 10
 """Requests done in the last ten to twenty seconds; with fewer the pace is that of the last minute."""
 
-ORDERS = {"paused": "paused", "drained": "drained", "has_stops": "stopping"}
+ORDERS = ("paused", "drained")
+"""Operators' commands that hold for all workers, also for later ones."""
+
+STOPPING = "stopping"
+"""The command in force while a worker lives that was told to stop."""
 
 
 class Inspector:
@@ -212,6 +217,9 @@ class Inspector:
         memory, version = self._server()
         waiting = self.limits.waiting(now_ms)
         limits, learnt = self.limits.counts()
+        workers = self.workers(now_ms)
+        if any(worker.is_alive and worker.stop for worker in workers):
+            state = replace(state, orders=[*state.orders, STOPPING])
         return Status(
             name=self.name,
             address=self.link.address,
@@ -221,7 +229,7 @@ class Inspector:
             is_sampled=is_sampled,
             slots=self.lanes.count(),
             pace=pace_of(decoded_hash(pace), now_ms, state.created_ms, unfinished),
-            workers=self.workers(now_ms),
+            workers=workers,
             memory=memory,
             next_due_ms=int(due[0][1]) if due else 0,
             now_ms=now_ms,
@@ -395,7 +403,7 @@ def state_of(found: Mapping[str, str]) -> State:
         seen_name=found.get("seen_name", ""),
         seen_mode=shape.partition(" ")[0],
         seen_lost=expected_losses(read_subfilters(shape), seen) if is_bloom(shape) else 0.0,
-        orders=[word for field, word in ORDERS.items() if found.get(field) == "1"],
+        orders=[order for order in ORDERS if found.get(order) == "1"],
         cleaning_ms=int(found.get("cleaning_ms", 0)),
         policy=_policy(found),
     )
