@@ -24,6 +24,7 @@ from scrapy_prioqueue.moving.source import Source, SourceError, SourceRequest
 
 _PROBES = 200
 _HASHES_PER_RECORD = 500
+_CHANGES = "the crawl changes while it is read: stop all its processes, and try again"
 _OWN_FILTER = (
     "If the project's own dupefilter has computed them, make DUPEFILTER_CLASS a subclass of scrapy_prioqueue.DupeFilter"
     " with the same fingerprint()"
@@ -130,14 +131,15 @@ class Mover:
         if seen and self.unmatched and not (self._may_be_unmatched or self._source.was_killed):
             raise SourceError(
                 f"{self.unmatched} of {count} pending requests don't have their fingerprint in {self._source.where};"
-                f" the first one is {self._first_unmatched}. Its serializer may have changed them, such as bodies that"
-                f" aren't UTF-8. {_OWN_FILTER}. --allow-unmatched moves them as they are"
+                f" the first one is {self._first_unmatched}. Check the key and --fingerprints. A serializer may have"
+                f" changed requests, such as bodies that aren't UTF-8. {_OWN_FILTER}."
+                " --allow-unmatched moves them as they are"
             )
         yield {"kind": "end", "records": records}
 
     def _refuse_changes(self, count: int, seen: int, cause: Exception | None = None) -> None:
         if (count, seen) != (self._source.count(), self._source.seen_count()):
-            raise SourceError("the crawl changes while it is read: stop all its processes, and try again") from cause
+            raise SourceError(_CHANGES) from cause
 
     def _all(self, count: int, order: Order, marks: Collection[bytes], way: Fingerprint) -> Iterator[Record]:
         self.unmatched = read = 0
@@ -151,7 +153,7 @@ class Mover:
                     yield {"kind": "pending", "id": _id(index, count, order, is_start=each.is_start), **push}
             yield from _hashes(self._unknown(((each, found) for _, each, found in waiting), way))
         if read != count:
-            raise SourceError("the crawl changes while it is read: stop all its processes, and try again")
+            raise SourceError(_CHANGES)
         fingerprints = self._source.fingerprints()
         while hashes := list(islice(fingerprints, _HASHES_PER_RECORD)):
             yield from _hashes(hashes)
