@@ -146,12 +146,14 @@ class Mover:
         requests = enumerate(self._source.requests())
         while part := list(islice(requests, _HASHES_PER_RECORD)):
             read += len(part)
-            waiting = [(index, each, found) for index, each in part if (found := self._request(each)) is not None]
-            for index, each, request in waiting:
-                push = self._push(each, request)
-                if push is not None:
+            moved = list[tuple[SourceRequest, Request]]()
+            for index, each in part:
+                request = self._request(each)
+                push = None if request is None else self._push(each, request)
+                if request is not None and push is not None:
+                    moved.append((each, request))
                     yield {"kind": "pending", "id": _id(index, count, order, is_start=each.is_start), **push}
-            yield from _hashes(self._unknown(((each, found) for _, each, found in waiting), way))
+            yield from _hashes(self._unknown(moved, way))
         if read != count:
             raise SourceError(_CHANGES)
         fingerprints = self._source.fingerprints()
