@@ -20,7 +20,7 @@ from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.findings import State, Status
 from scrapy_prioqueue.frontier.redis.operators.frontiers import others_of
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
-from scrapy_prioqueue.hints import frontier_command, nearest
+from scrapy_prioqueue.hints import did_you_mean, frontier_command, nearest
 from scrapy_prioqueue.settings import Config
 
 NAME_SETTING = "PRIOQUEUE_NAME"
@@ -105,6 +105,11 @@ class Context:
     def ending_of(self, state: State) -> str:
         """Return when a crawl that is over has ended."""
         return f"the crawl of frontier {self.name!r} ended at {moment(state.ended_ms)}"
+
+    def ending_notes(self) -> list[str]:
+        """Return a line about the end of the crawl, if it is over, for a verb that shows what is left of it."""
+        state = self.state()
+        return [self.ending_of(state)] if state.has_ended else []
 
     def nothing(self, text: str) -> str:
         """Return a text about what wasn't found, with the end of the crawl if that is the reason."""
@@ -210,7 +215,7 @@ def _spider_class(settings: Settings, spider: str | None) -> type[Spider] | None
         return None
     wanted = spider or names[0]
     if wanted not in names:
-        raise SettingError("--spider", wanted, f"no such spider; {_known(names, wanted)}")
+        raise SettingError("--spider", wanted, f"no such spider; {_meant(names, wanted)}")
     found: type[Spider] = _spider_loader(settings).load(wanted)
     return found
 
@@ -233,5 +238,11 @@ def _which_spider(settings: Settings) -> str:
     return f"which frontier? Give --name NAME or --spider SPIDER; {known}. 'scrapy frontier list' lists the frontiers"
 
 
-def _known(names: Sequence[str], wanted: str = "") -> str:
-    return f"spiders here: {nearest(wanted, names)}" if names else "there are no spiders here"
+def _meant(names: Sequence[str], wanted: str) -> str:
+    question, known = did_you_mean(wanted, names), _known(names)
+    return f"{question} {known[0].upper()}{known[1:]}" if question else known
+
+
+def _known(names: Sequence[str]) -> str:
+    """Return a text with the first spiders, in the order of the alphabet."""
+    return f"spiders here: {nearest('', names)}" if names else "there are no spiders here"

@@ -104,6 +104,10 @@ class FrontierCommand(ScrapyCommand):
             raise UsageError(f"which verb? One of {', '.join(self._verbs)}", print_help=False)
         if args and not self._takes(args, opts):
             raise UsageError(f"unrecognized arguments: {' '.join(args)}{self._meant(args, opts)}", print_help=False)
+        wanted = getattr(opts, "spider_argument", None)
+        if wanted is not None and opts.spider not in (None, wanted):
+            raise UsageError(f"which spider? {wanted} or --spider {opts.spider}: give one of them", print_help=False)
+        opts.spider = wanted or opts.spider
         opts.set = [*opts.set, *opts.also_set]
         try:
             opts.arguments = arglist_to_dict([*opts.arguments, *opts.more_arguments])

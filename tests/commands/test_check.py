@@ -104,6 +104,8 @@ def test_wrong_use_is_said(run: Run, project: Path) -> None:
     assert "which spider?" in run("check", settings=SETTINGS).err
     assert "has no method parse_list" in run("check", "good", "--callback", "parse_list", settings=SETTINGS).err
     assert run("check", "none", settings=SETTINGS).code == 2
+    assert "which spider? good or --spider bad" in run("check", "good", "--spider", "bad", settings=SETTINGS).out
+    assert run("check", "good", "--spider", "good", *NO_SERVER, settings=SETTINGS).code == 0
 
 
 def test_requests_of_a_sample_are_judged_and_leave_nothing(project: Path, site: Site) -> None:

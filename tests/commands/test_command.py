@@ -157,6 +157,8 @@ def test_server_away_is_exit_code_3_and_one_line(run: Run) -> None:
         pytest.param(("status", "-s", "PRIOQUEUE_TIERS=[]"), id="bad-setting"),
         pytest.param(("status", "-s", "PRIOQUEUE_DANCE=1"), id="unknown-setting"),
         pytest.param(("status", "--spider", "nobody"), id="unknown-spider"),
+        pytest.param(("check", "books", "--spider", "others"), id="two-spiders"),
+        pytest.param(("--spider", "others", "check", "books"), id="two-spiders-before-the-verb"),
     ],
 )
 def test_wrong_use_is_exit_code_2(run: Run, args: tuple[str, ...]) -> None:
@@ -171,7 +173,7 @@ def test_wrong_use_is_exit_code_2(run: Run, args: tuple[str, ...]) -> None:
         (("push", "https://a.example/", "--teir", "high"), "--teir high; did you mean --tier?"),
         (("peek", "--jsno"), "--jsno; did you mean --json?"),
         (("status", "-s", "PRIOQUEUE_TEIRS=a"), "did you mean PRIOQUEUE_TIERS?"),
-        (("status", "--spider", "bokos"), "no such spider; spiders here: books"),
+        (("status", "--spider", "bokos"), "no such spider; did you mean books? Spiders here: books"),
     ],
 )
 def test_the_probable_name_is_suggested(run: Run, args: tuple[str, ...], question: str) -> None:

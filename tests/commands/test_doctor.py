@@ -44,10 +44,10 @@ def test_sound_frontier_is_found_sound(run: Run, backend: RedisBackend) -> None:
     assert findings(run)["books"] == "22 accepted, all accounted for"
 
 
-def test_name_without_a_frontier_is_a_note(run: Run) -> None:
+def test_name_without_a_frontier_is_wrong(run: Run) -> None:
     ran = run("doctor")
 
-    assert ran.code == 0
+    assert ran.code == 1
     assert "there is no frontier" in ran.out
 
 

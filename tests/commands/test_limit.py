@@ -188,6 +188,10 @@ def test_a_crawl_that_is_over_takes_neither_limits_nor_budgets(run: Run, backend
         assert (ran.code, ran.out) == (1, "")
         assert re.search(r"the crawl of frontier 'test-.*' ended at 20.*; (limits|caps) of operators last as", ran.err)
     assert run("limit").out.startswith("no slot has a limit; the crawl of frontier")
+    for args in (("limit",), ("limit", "a"), ("budget",), ("budget", "a")):
+        ran = run(*args)
+        assert (ran.code, "ended at 20" in ran.out) == (1, True)
+        assert run(*args, "--json").code == 1
 
 
 # Budgets

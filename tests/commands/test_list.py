@@ -62,9 +62,9 @@ def test_a_crawl_is_stopping_only_while_a_worker_lives_that_was_told_to(
     backend.join("w2", clock=None)
     states.append(listed(run, frontier_name)["crawl"])
 
-    assert states == ["stopping", "waiting"]
-    assert ": open, stopping" in shown
-    assert "stopping" not in run("status").out
+    assert states == ["stopping", "running"]
+    assert ", stopping" in shown.splitlines()[0]
+    assert ", stopping" not in run("status").out
 
 
 def test_other_frontiers_are_listed_as_unreadable_or_not_at_all(

@@ -85,8 +85,9 @@ def _list(context: Context, options: Namespace) -> int:
     columns = ("key", "pages>", "renders>", "bytes>", "time>", "nearest cap>", "over>")
     shown = listed(columns, rows, options.limit, fold="key", below=("over", "nearest cap", "time"))
     nothing = "" if found else context.nothing("no budget key has been used yet")
-    context.output.found(found, *shown, nothing=nothing)
-    return FINE
+    ending = context.ending_notes()
+    context.output.found(found, *shown, *ending, nothing=nothing)
+    return NOTHING if ending else FINE
 
 
 def _row(budget: BudgetFound, *, with_caps: bool) -> Sequence[Cell]:
@@ -105,9 +106,10 @@ def _show(context: Context, key: str) -> int:
     title = f"{key}, every key without caps of its own" if key == EVERY else name_text(key)
     notes = [f"{number(found.over)} requests given up over it"] if found.over else []
     is_known = any(found.used.values()) or found.over or any(cap.pattern == key for cap in found.caps.values())
-    notes += [] if is_known else [context.nothing("no request with this key has been fetched")]
-    context.output.found(found, f"{title}:", FittedTable(("", "used>", "cap>", "source"), rows), *notes)
-    return FINE if is_known else NOTHING
+    notes += [] if is_known else ["no request with this key has been fetched"]
+    ending = context.ending_notes()
+    context.output.found(found, f"{title}:", FittedTable(("", "used>", "cap>", "source"), rows), *notes, *ending)
+    return FINE if is_known and not ending else NOTHING
 
 
 def _cap_row(budget: BudgetFound, what: str) -> Sequence[Cell]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from argparse import SUPPRESS, ArgumentParser, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -47,9 +47,8 @@ class CheckVerb(Verb):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            *("spider",),
+            "spider_argument",
             nargs="?",
-            default=SUPPRESS,
             metavar="SPIDER",
             help="name of the spider (default: the only one)",
         )

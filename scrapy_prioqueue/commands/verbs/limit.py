@@ -11,7 +11,7 @@ from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import add_limit
 from scrapy_prioqueue.commands.output import Cell, duration, listed, number, pairs
 from scrapy_prioqueue.commands.sharing import LIMITS, closing_text
-from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop, Verb
+from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.writing import check_name, operator_of
 from scrapy_prioqueue.frontier.policy import SlotLimit, values_of
 from scrapy_prioqueue.frontier.redis.operators.limits import LimitFound, SlotClock
@@ -85,8 +85,9 @@ def _list(context: Context, options: Namespace) -> int:
     rows, columns = [_row(entry) for entry in found], ("slot", *(f"{what}>" for what in LIMITS), "source")
     shown = listed(columns, rows, options.limit, fold="slot")
     nothing = "" if found else context.nothing("no slot has a limit")
-    context.output.found([_document(entry) for entry in found], *shown, nothing=nothing)
-    return FINE
+    ending = context.ending_notes()
+    context.output.found([_document(entry) for entry in found], *shown, *ending, nothing=nothing)
+    return NOTHING if ending else FINE
 
 
 def _row(entry: LimitFound) -> Sequence[Cell]:
@@ -108,8 +109,9 @@ def _show(context: Context, slot: str, *, has_changed: bool) -> int:
         facts += _now(clock, inspector.now_ms())
     document = {"slot": slot, "entries": [_document(entry) for entry in entries], "now": clock}
     title = f"{slot}{', for the whole fleet from now on' if has_changed else ''}:"
-    context.output.found(document, title, pairs(facts))
-    return FINE
+    ending = context.ending_notes()
+    context.output.found(document, title, pairs(facts), *ending)
+    return NOTHING if ending else FINE
 
 
 def _text(slot: str, entry: LimitFound) -> str:

@@ -75,7 +75,7 @@ def frontier_findings(
 def _missing(inspector: Inspector) -> Finding:
     if inspector.import_age_s() is None:
         text = f"there is no frontier {inspector.name!r}{others_of(inspector.link, inspector.name)}"
-        return Finding("frontier", "note", text, "start a worker, which creates it")
+        return Finding("frontier", "wrong", text, "correct the name, or start a worker, which creates the frontier")
     text = "an import is running, or was interrupted"
     drop = frontier_command("reset --all", inspector.name)
     return Finding("frontier", "warning", text, f"if it was interrupted, repeat it, or delete it: {drop}")
