@@ -31,7 +31,7 @@ from tests.commands.conftest import Ran, Run
 from tests.commands.moved import rules, write
 from tests.commands.moved.reading import in_order, served
 from tests.commands.test_progress import interrupted_at
-from tests.contract.backends import RedisBackend
+from tests.contract.backends import RedisBackend, push
 
 pytest.importorskip("scrapy_redis")
 
@@ -108,6 +108,23 @@ def test_requests_and_fingerprints_continue_in_the_same_order(
     assert "12 of 12 pending requests and 14 of 14 fingerprints" in ran.out
     assert "the fingerprints are those of scrapy-redis" in ran.out
     assert served(backend) == in_order(map(write.shown, iter(queue.pop, None)))
+
+
+def test_a_new_crawl_that_began_in_its_place_is_reset_first(
+    theirs: Theirs, run: Run, backend: RedisBackend, frontier_name: str
+) -> None:
+    write.fill_redis(theirs.client, "PriorityQueue", frontier_name, SERIALIZERS["json"])
+    worker = backend.join("w1", clock=None)
+    worker.commit(push("1", fingerprint=b"fingerprint 1"))
+    worker.leave()
+
+    refused = moved(run, theirs)
+    reset = run("reset", "--all", "--yes")
+    ran = moved(run, theirs)
+
+    assert (refused.code, reset.code, ran.code) == (1, 0, 0)
+    assert f"scrapy frontier reset --all --name {frontier_name}" in refused.err
+    assert "12 of 12 pending requests and 14 of 14 fingerprints" in ran.out
 
 
 @pytest.mark.parametrize("serializer", SERIALIZERS)
