@@ -341,12 +341,12 @@ class Scheduler(BaseScheduler):
     def _log_joined(self, joined: Joined, frontier: Frontier, queue: FrontierQueue) -> None:
         depth = joined.depth
         self._log.info(
-            "%(how)s crawl in frontier %(name)s at %(address)s as worker %(worker)s: %(pending)d pending,"
+            "%(how)s crawl in frontier %(name)s %(where)s as worker %(worker)s: %(pending)d pending,"
             " %(leased)d leased, %(seen)d seen, workers alive: %(workers)d",
             {
                 "how": "New" if joined.is_new else "Joined" if depth.workers > 1 else "Resumed",
                 "name": self._config.name,
-                "address": frontier.address,
+                "where": "in this process" if frontier.is_local else f"at {frontier.address}",
                 "worker": self._config.worker_id,
                 "pending": depth.pending,
                 "leased": depth.leased,

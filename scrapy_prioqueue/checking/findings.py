@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from scrapy_prioqueue.frontier.redis.operators.doctor import Finding, Level
 
-PAGE = "docs/ready.md"
+PAGE = "Is my spider ready?"
+"""Title of the page about the code of spiders."""
 
 PATTERNS: Mapping[str, str] = {
     "callbacks-and-values": "use methods of the spider as callbacks, and plain data in meta and cb_kwargs",
@@ -50,8 +51,8 @@ class CodeFinding(Finding):
 
     @property
     def link(self) -> str:
-        """Where the pattern is described."""
-        return f"{PAGE}#{self.section}"
+        """Where the pattern is described, in words: who has only installed the package has no files of it."""
+        return f'see "{self.section.replace("-", " ").capitalize()}" in the documentation, {PAGE}'
 
 
 def found(

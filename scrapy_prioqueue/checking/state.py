@@ -147,7 +147,7 @@ class _State:
             if uses <= {"test", "log"}:
                 return None
             if uses <= {"member", *(_TESTS if "length" in uses else ("test", "log")), "length"}:
-                text = "each worker knows only its own: what another worker has had comes once more"
+                text = "each worker knows only its own: it handles again what another worker has already seen"
                 return self._found("seen here", "warning", read, text, "each-thing-once")
             return self._set_elsewhere(read)
         if uses <= _TESTS and all(touch.is_constant for touch in self.writes):
@@ -167,7 +167,7 @@ class _State:
         if uses <= _TESTS:
             text = "each worker counts for itself: N workers reach this limit after up to N times as many"
             return self._found("limit", "warning", read, text, "flags-and-limits")
-        text = "each worker counts only its own pages, so numbers repeat or don't fit"
+        text = "each worker counts only its own pages, so workers reach the same numbers, and none has the total"
         return self._found("counter", "wrong", read, text, "count-in-the-request")
 
     def _set_elsewhere(self, read: Touch) -> CodeFinding:

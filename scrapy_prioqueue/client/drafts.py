@@ -89,7 +89,10 @@ class Draft:
                 dont_filter=self.dont_filter,
             )
         except (TypeError, ValueError, AttributeError) as error:
-            raise RequestError(self.url, str(error)) from error
+            # Scrapy's own text calls the scheme of mailto:a@b.example missing.
+            is_other = str(error).startswith("Missing scheme")
+            why = "a URL must begin with a scheme and ://, such as https://" if is_other else str(error)
+            raise RequestError(self.url, why) from error
 
     def _why_of_another_type(self) -> str | None:
         """Return which field has a wrong type, None if none has; Scrapy checks the others."""

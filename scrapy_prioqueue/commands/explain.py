@@ -20,7 +20,7 @@ from scrapy_prioqueue.codec.detached import named_callback
 from scrapy_prioqueue.codec.layouts import traces
 from scrapy_prioqueue.codec.plain import PlainRequest, plain_or_none
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.output import duration, moment, name_text, number
+from scrapy_prioqueue.commands.output import counted, duration, moment, name_text, number
 from scrapy_prioqueue.commands.sharing import by, closing_text, delay_text, flood_text, share_text, use_text
 from scrapy_prioqueue.dupefilter import ForeignFingerprinter
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET
@@ -236,7 +236,7 @@ def _pending(situation: Situation, stored: Stored) -> Reason:
     where = f"slot {stored.slot}, tier {tier_name(situation.state.tiers, stored.rank)}"
     if stored.is_suspect:
         where += ", as a suspect (workers were lost while they held it), handed out with few others"
-    behind = "next to be served" if not ahead else f"behind {'' if is_exact else 'about '}{number(ahead)} requests"
+    behind = "next to be served" if not ahead else f"behind {'' if is_exact else 'about '}{counted(ahead, 'request')}"
     if situation.state.policy.weights and not stored.is_suspect:
         behind += f" of its tier, {share_text(situation.state, tier_of(stored.rank))}"
     facts = {"id": stored.lease_id, "ahead": ahead, "is_exact": is_exact}

@@ -42,7 +42,7 @@ def _owners(policy: PolicyFound) -> str:
         owner = policy.owners.get(name)
         if owner is not None and owner.digest:
             found.setdefault((owner.ms, owner.by), []).append(name.replace("_", " "))
-    return "; ".join(f"{', '.join(parts)} of {by} since {moment(ms)}" for (ms, by), parts in sorted(found.items()))
+    return "; ".join(f"{', '.join(parts)} set by {by} at {moment(ms)}" for (ms, by), parts in sorted(found.items()))
 
 
 def _limits(status: Status) -> str:
@@ -53,7 +53,8 @@ def _limits(status: Status) -> str:
     waiting = [f"{counted(rate, 'slot')} for {'its' if rate == 1 else 'their'} rate"] * bool(rate)
     waiting += [f"{counted(leases, 'slot')} for leases to end"] * bool(leases)
     closed = f"; closed by Retry-After: {counted(status.closed_slots, 'slot')}" if status.closed_slots else ""
-    return f"{', '.join(entries)}; waiting: {', '.join(waiting) or 'no slot'}{closed}"
+    waits = f"waiting: {', '.join(waiting)}" if waiting else "no slot is waiting"
+    return f"{', '.join(entries)}; {waits}{closed}"
 
 
 def _weights(state: State) -> str:

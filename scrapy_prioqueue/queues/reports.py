@@ -242,8 +242,8 @@ class Reports:
             self._log.warning(
                 "Unable to serialize request: %(request)s - reason: %(reason)s - it stays in the memory of this"
                 " process, %(effect)s. %(advice)s,"
-                " see docs/reference/values.md (%(kept)d such requests so far, the next is logged at %(next)d;"
-                " counted in %(stat)s)",
+                " see 'What requests can hold' in the documentation (%(kept)d such requests so far,"
+                " the next is logged at %(next)d; counted in %(stat)s)",
                 {
                     "request": in_a_line(request),
                     "reason": in_a_line(error),

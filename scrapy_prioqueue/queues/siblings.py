@@ -76,7 +76,7 @@ class Siblings:
         self._log.info(
             "Requests found on %s carry the same object in %s. Each gets its own copy in the frontier, so changes"
             " by one callback are not seen by the others. If the callbacks rely on them, let each request yield"
-            " the next one and pass the object on (docs/reference/values.md)",
+            " the next one and pass the object on (documentation: What requests can hold)",
             in_a_line(page),
             where,
         )

@@ -184,8 +184,9 @@ def _read(settings: BaseSettings, name: str) -> Any:
 def _refuse_unknown(settings: BaseSettings) -> None:
     for name in settings:
         if isinstance(name, str) and name.startswith("PRIOQUEUE_") and name not in SETTINGS:
+            all_names = "the page 'Settings' of the documentation lists all"
             question = did_you_mean(name, SETTINGS, prefix="PRIOQUEUE_")
-            raise SettingError(name, "…", f"no such setting; {question or 'docs/reference/settings.md lists all'}")
+            raise SettingError(name, "…", f"no such setting; {question or all_names}")
 
 
 def _check_tiers(values: Mapping[str, Any]) -> None:

@@ -61,11 +61,12 @@ def redis_url(name: str, value: Any) -> str:
     except (TypeError, ValueError, AttributeError):
         is_usable = False
     if not is_usable:
+        *firsts, last = (f"{scheme}://" for scheme in URL_SCHEMES)
         raise SettingError(
             name,
             HIDDEN,
-            f"must be a URL that begins with one of {', '.join(URL_SCHEMES)} and ://, with a port from 1 to 65535 and"
-            " special characters of a password percent-encoded",
+            f"must be a URL that begins with {', '.join(firsts)} or {last}, with a port"
+            " from 1 to 65535 and special characters of a password percent-encoded",
         )
     return str(value)
 

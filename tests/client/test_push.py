@@ -278,7 +278,7 @@ def test_a_server_that_forgot_the_scripts_gets_them_again(full: tuple[FrontierCl
         ("https://a.example/", {"meta": {"download_slot": "é" * 513}}, RequestError, "has 1026 bytes, and 1024"),
         ("https://a.example/", {"teir": "low"}, RequestError, "unknown 'teir' \\(did you mean tier\\?\\)"),
         ("https://a.example/", {"meta": {"prioqueue_inherited_tier": 5}}, RequestError, "set by the scheduler only"),
-        ("a.example", {}, RequestError, "Missing scheme"),
+        ("mailto:a@b.example", {}, RequestError, "must begin with a scheme and ://"),
         ({"priority": 1}, {}, RequestError, "needs a url"),
         (7, {}, RequestError, "neither a URL"),
         ("https://a.example/", {"meta": {"file": object()}}, EncodeError, "can't be stored"),

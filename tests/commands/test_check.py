@@ -92,8 +92,8 @@ def test_findings_name_place_and_pattern_and_fail(run: Run, project: Path) -> No
 
     assert ran.code == as_json.code == 1
     assert "page counter  checked_spiders.py:22 self.page is written and read in parse (line 23): " in ran.out
-    assert "docs/ready.md#count-in-the-request\n" in ran.out
-    assert ran.out.endswith("bad: not ready for several workers: change what is marked with ✗\n")
+    assert '; see "Count in the request" in the documentation, Is my spider ready?\n' in ran.out
+    assert ran.out.endswith("bad: not ready for several workers: change the lines marked with ✗\n")
     assert (as_json.json["spider"], as_json.json["verdict"]) == ("bad", "wrong")
     assert [(one["file"], one["line"], one["section"]) for one in as_json.json["findings"]] == [
         ("checked_spiders.py", 22, "count-in-the-request")

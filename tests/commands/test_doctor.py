@@ -41,7 +41,7 @@ def test_sound_frontier_is_found_sound(run: Run, backend: RedisBackend) -> None:
 
     assert ran.code == 0
     assert findings(run, level="wrong") == {}
-    assert findings(run)["books"] == "22 accepted, all accounted for"
+    assert findings(run)["counters"] == "22 accepted, all accounted for"
 
 
 def test_name_without_a_frontier_is_wrong(run: Run) -> None:
@@ -106,7 +106,7 @@ def test_half_cleared_frontier_and_paused_fleet(run: Run, backend: RedisBackend,
     backend.join("w1")
     client.hset(keys.state, "paused", 1)
 
-    assert findings(run, level="note")["orders"] == "the crawl is paused"
+    assert findings(run, level="note")["crawl"] == "the crawl is paused"
     client.hset(keys.state, mapping={"phase": "clearing", "cleaning_ms": 1})
     assert "cleared an earlier crawl only in part" in findings(run, level="warning")["phase"]
     client.hset(keys.state, mapping={"phase": "ended", "ended_ms": 1_000_000_000_000})
@@ -135,7 +135,7 @@ def test_silent_and_living_workers(run: Run, backend: RedisBackend, client: Any,
 @pytest.mark.parametrize(
     ("change", "topic", "text"),
     [
-        pytest.param(("HINCRBY", "stats", "done", 1), "books", "10 accepted, but 11", id="counters"),
+        pytest.param(("HINCRBY", "stats", "done", 1), "counters", "10 accepted, but 11", id="counters"),
         pytest.param(("DEL", "queue:a.example"), "slots", "no requests: a.example", id="queue-gone"),
         pytest.param(("HDEL", "turns", "a.example"), "slots", "in no lane: a.example", id="turn-gone"),
         pytest.param(("ZADD", "leases", 1, "x"), "keys", "1 expiries without a lease", id="expiry-alone"),
@@ -213,7 +213,7 @@ def test_pending_requests_are_not_counted_in_too_many_slots(
     monkeypatch.setattr(audit, "SLOT_LIMIT", 3)
     backend.join("w1").commit(*(page(f"https://s{number}.example/") for number in range(10)))
 
-    assert findings(run)["books"] == "10 accepted, all accounted for"
+    assert findings(run)["counters"] == "10 accepted, all accounted for"
 
 
 @pytest.mark.parametrize("has_more", [True, False])

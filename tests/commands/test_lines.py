@@ -117,7 +117,7 @@ def test_explain_shows_the_share_of_a_tier(run: Run, backend: RedisBackend) -> N
     worker = backend.join("w1", tiers=TIERS, policy=POLICIES["weights"])
     worker.commit(*(page(f"https://a.example/{number}", tier=number % 4) for number in range(9)))
 
-    assert "behind 1 requests of its tier, which gets 4 of 15" in run("explain", "https://a.example/1").out
+    assert "behind 1 request of its tier, which gets 4 of 15" in run("explain", "https://a.example/1").out
 
 
 def test_requests_that_have_not_found_their_lines_are_found(

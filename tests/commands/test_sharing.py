@@ -82,7 +82,7 @@ def test_status_shows_whose_policy_is_in_force(run: Run, backend: RedisBackend) 
     shown = " ".join(run("status", columns=200).out.split())
 
     assert re.search(
-        r"policy slots, weights of w1 since 2023-11-1\d [\d:]+; marks of w2 since 2023-11-1\d [\d:]+", shown
+        r"policy slots, weights set by w1 at 2023-11-1\d [\d:]+; marks set by w2 at 2023-11-1\d [\d:]+", shown
     )
     owners = run("status", "--json").json["state"]["policy"]["owners"]
     assert {part: owner["by"] for part, owner in owners.items()} == {"slots": "w1", "weights": "w1", "marks": "w2"}
@@ -160,7 +160,7 @@ def test_delays_come_from_whoever_wants_the_longest(
         "d.example": (8, "throttle"),
     }
     assert "0 set, 2 learnt" not in run("status").out
-    assert "1 set, 2 learnt; waiting: no slot" in run("status").out
+    assert "1 set, 2 learnt; no slot is waiting" in run("status").out
 
 
 def reasons(run: Run, url: str) -> dict[str, str]:
@@ -211,7 +211,7 @@ def test_status_and_slots_show_that_a_slot_was_closed(run: Run, backend: RedisBa
     worker.commit(page("https://a.example/"), page("https://b.example/"))
     worker.exchange(demand=Demand(0, notes=[Closing("a.example", 90_000), Closing("elsewhere.example", 90_000)]))
 
-    assert "0 set; waiting: no slot; closed by Retry-After: 2 slots" in run("status", columns=80).out
+    assert "0 set; no slot is waiting; closed by Retry-After: 2 slots" in run("status", columns=80).out
     shown = run("slots", columns=80).out
     assert max(map(len, shown.splitlines())) <= 80
     (line,) = [line for line in shown.splitlines() if line.startswith("a.example")]

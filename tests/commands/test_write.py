@@ -111,7 +111,7 @@ def test_push_of_a_pipe(run: Run, worker: Worker, monkeypatch: pytest.MonkeyPatc
         ((URL, "--meta", "[]"), "not a JSON object"),
         ((URL, "--meta", "{"), "not JSON"),
         ((URL, "--delay", "soon"), "not a length of time"),
-        (("a.example",), "Missing scheme"),
+        (("a.example",), "must begin with a scheme"),
         (("--file", "/no/such/file"), "can't be read"),
     ],
 )
@@ -131,7 +131,7 @@ def test_an_invalid_push_is_wrong_use(run: Run, worker: Worker, args: tuple[str,
         (b'{"url": "https://a.example/", "meta": ' + b"[" * 100_000, "neither a URL nor a JSON object"),
         (b'{"uri": "https://a.example/"}', "unknown 'uri'"),
         (b'{"url": "https://a.example/", "meta": [1]}', "meta must be a mapping"),
-        (b"a.example", "Missing scheme"),
+        (b"a.example", "must begin with a scheme"),
     ],
     ids=range(6),
 )

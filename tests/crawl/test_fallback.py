@@ -127,4 +127,4 @@ def test_an_unreachable_server_of_one_frontier_is_no_business_of_another(
     site.pages = {"/": Page()}
 
     assert on_redis.run().lines(f"at {redis_server.url} as worker")
-    assert in_memory.run().lines("at memory as worker")
+    assert in_memory.run().lines("in this process as worker")

@@ -162,10 +162,10 @@ BAD_VALUES = [
     (SEEDS_KEY, "100%", "no other %"),
     ("PRIOQUEUE_SEEDS_BATCH_SIZE", 0, "from 1 to 1000"),
     ("PRIOQUEUE_MAX_IDLE", "long", "-1 for ever"),
-    ("PRIOQUEUE_REDIS_URL", "http://127.0.0.1", "redis, rediss, unix"),
-    ("PRIOQUEUE_REDIS_URL", "127.0.0.1:6379", "redis, rediss, unix"),
-    ("PRIOQUEUE_REDIS_URL", "redis://127.0.0.1:port", "redis, rediss, unix"),
-    ("PRIOQUEUE_REDIS_URL", 6379, "redis, rediss, unix"),
+    ("PRIOQUEUE_REDIS_URL", "http://127.0.0.1", "redis://, rediss:// or unix://"),
+    ("PRIOQUEUE_REDIS_URL", "127.0.0.1:6379", "redis://, rediss:// or unix://"),
+    ("PRIOQUEUE_REDIS_URL", "redis://127.0.0.1:port", "redis://, rediss:// or unix://"),
+    ("PRIOQUEUE_REDIS_URL", 6379, "redis://, rediss:// or unix://"),
     ("PRIOQUEUE_REDIS_OPTIONS", ["a"], "dictionary"),
     ("PRIOQUEUE_REDIS_OPTIONS", "a=1", "JSON"),
     ("PRIOQUEUE_REDIS_TIMEOUT", 0, "above 0.001"),
@@ -314,7 +314,7 @@ def test_bad_rule_is_named_by_its_place(rule: Any, remedy: str) -> None:
     [
         ("PRIOQUEUE_TEIRS", "no such setting; did you mean PRIOQUEUE_TIERS?"),
         ("PRIOQUEUE_URL", "no such setting; did you mean PRIOQUEUE_REDIS_URL?"),
-        ("PRIOQUEUE_XYZ", "no such setting; docs/reference/settings.md lists all"),
+        ("PRIOQUEUE_XYZ", "no such setting; the page 'Settings' of the documentation lists all"),
     ],
 )
 def test_unknown_setting_is_refused_with_the_one_that_was_probably_meant(name: str, why: str) -> None:

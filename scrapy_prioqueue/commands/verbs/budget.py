@@ -124,7 +124,7 @@ def _cap_row(budget: BudgetFound, what: str) -> Sequence[Cell]:
 def _advice(context: Context, state: State, key: str) -> Sequence[str]:
     """Return lines about what else the operator should do after changing a budget."""
     if not state.policy.has_budgets:
-        return ["no worker has PRIOQUEUE_BUDGETS, so nothing is counted yet: set it, to {} at least"]
+        return ["no worker has PRIOQUEUE_BUDGETS, so nothing is counted yet: set it, if only to {}"]
     letters = [stored for stored in context.inspector.requests.dead() if stored.reason == DEAD_BY_BUDGET]
     if not letters:
         return []

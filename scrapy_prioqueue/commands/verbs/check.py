@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _VERDICTS = {
     "fine": "ready for several workers",
     "note": "ready for several workers",
-    "warning": "runs on several workers, but see what is marked with !",
-    "wrong": "not ready for several workers: change what is marked with ✗",
+    "warning": "runs on several workers; read the lines marked with ! first",
+    "wrong": "not ready for several workers: change the lines marked with ✗",
 }
 _UNKNOWN = "not known to be ready: not every page of --sample could be looked at"
 _DEFAULT_NAME = "%(spider)s"
@@ -100,9 +100,9 @@ def _sample(context: Context, cls: type[Spider], options: Namespace) -> Sampled:
 
 
 def _placed(finding: CodeFinding) -> Finding:
-    """Return a finding as it is drawn: with its place, and with a link to the pattern."""
+    """Return a finding as it is drawn: with its place, and with the section about the pattern."""
     place = f"{finding.file}:{finding.line} " if finding.file else ""
-    return Finding(finding.topic, finding.level, place + finding.text, f"{finding.remedy}: {finding.link}")
+    return Finding(finding.topic, finding.level, place + finding.text, f"{finding.remedy}; {finding.link}")
 
 
 def _surroundings(context: Context, cls: type[Spider]) -> Surroundings:

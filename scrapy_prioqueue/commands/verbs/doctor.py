@@ -22,8 +22,8 @@ _SIGNS = {"fine": ("✓", "green"), "note": ("·", "cyan"), "warning": ("!", "ye
 _VERDICTS = {
     "fine": "all is well",
     "note": "all is well",
-    "warning": "nothing is broken, but see what is marked with !",
-    "wrong": "fix what is marked with ✗",
+    "warning": "nothing is broken, but the lines marked with ! will cause trouble later",
+    "wrong": "fix the lines marked with ✗",
 }
 
 

@@ -119,7 +119,7 @@ def _phase(inspector: Inspector, state: State) -> Iterator[Finding]:
     yield Finding("phase", "fine", text)
     for order, remedy in (("paused", "resume"), ("drained", "resume")):
         if order in state.orders:
-            yield Finding("orders", "note", f"the crawl is {order}", frontier_command(remedy, inspector.name))
+            yield Finding("crawl", "note", f"the crawl is {order}", frontier_command(remedy, inspector.name))
 
 
 def _lost(state: State) -> Iterator[Finding]:
@@ -201,9 +201,9 @@ def _books(audit: Audit) -> Iterator[Finding]:
         found = audit.books()
     differences = found.differences()
     if not differences:
-        yield Finding("books", "fine", f"{found.accepted:,} accepted, all accounted for")
+        yield Finding("counters", "fine", f"{found.accepted:,} accepted, all accounted for")
     for text in differences:
-        yield Finding("books", "wrong", text, REBUILD)
+        yield Finding("counters", "wrong", text, REBUILD)
 
 
 def _counts(audit: Audit) -> Iterator[Finding]:
