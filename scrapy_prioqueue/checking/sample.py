@@ -180,8 +180,8 @@ class _Page:
     def __init__(self, spider: Spider | None, response: Response) -> None:
         assert spider is not None and response.request is not None
         asked = response.request.errback
-        assert isinstance(asked, _Asked)
-        self.asked = asked
+        # A middleware of the project may have added or replaced requests; such a page wasn't asked for.
+        self.asked = asked if isinstance(asked, _Asked) else _Asked(response.url, Sampled())
         self._codec = RequestCodec(spider)
         self._response = response
         self._callback = response.request.callback or spider.parse
