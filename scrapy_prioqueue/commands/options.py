@@ -22,9 +22,10 @@ def add_limit(parser: ArgumentParser, default: int) -> None:
 
 
 def add_pattern(parser: ArgumentParser) -> None:
-    """Add the argument PATTERN."""
+    """Add the argument PATTERN, and `--callback`, which restricts what it finds."""
     help_text = "regular expression that is searched for in the URL, as in PRIOQUEUE_TIER_RULES"
     parser.add_argument("pattern", type=pattern, metavar="PATTERN", help=help_text)
+    parser.add_argument("--callback", metavar="METHOD", help="only those with this callback; without one it is parse")
 
 
 def add_states(parser: ArgumentParser) -> None:

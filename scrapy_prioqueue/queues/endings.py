@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.codec.blanks import twin_of
 from scrapy_prioqueue.codec.lineage import Found
-from scrapy_prioqueue.codec.plain import read_plain
+from scrapy_prioqueue.codec.plain import plain_or_none
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import DecodeError, EncodeError, RequestError, UnknownName
 from scrapy_prioqueue.frontier.base import (
@@ -398,7 +398,7 @@ REFUSAL_DELAYS_S = (2, 6, 18)
 """Delays of a request after each round of refusals; in the next round it becomes a dead letter."""
 
 MOST_IN_A_ROW = 20
-"""Number of requests that can't be decoded, without one in between that can, at which a worker closes."""
+"""Number of requests that can't be decoded at which a worker that has decoded none may close."""
 
 UNDECODABLE = "prioqueue_undecodable"
 """Reason for closing the spider."""
@@ -406,11 +406,17 @@ UNDECODABLE = "prioqueue_undecodable"
 _MOST_CAUSES = 50
 """Maximum number of causes whose refusals are logged separately; further causes are logged together."""
 
+_MOST_REMEMBERED = 1_000
+"""Maximum number of refused requests whose return is noticed."""
+
 
 class Unreadable:
     """Ends leases whose payloads can't be decoded.
 
-    If there are many in a row, this worker has the wrong code. Then it closes and leaves them for others.
+    A worker that can decode nothing has the wrong code. Then it closes and leaves the requests for others. A refused
+    request returns only after its delay, and after all living workers have refused it; until then others have their
+    turn. So a worker that has decoded nothing but start requests closes when one of many refused requests returns. Any
+    worker closes when many requests in a row can be decoded by no version.
 
     Args:
         name: of the frontier.
@@ -423,26 +429,41 @@ class Unreadable:
         self._engine = engine
         self._pump = pump
         self._name = name
-        self._refused: Counter[str] = Counter()
+        self._causes: Counter[str] = Counter()
+        self._refused: set[int] = set()
         self._row: set[int] = set()
+        self._has_decoded = False
         self._has_closed = False
 
     def settle(self, lease: Lease, error: Exception) -> None:
         """Refuse a lease if another version of the spider may be able to decode it, else make it a dead letter."""
-        is_refused = isinstance(error, UnknownName) and lease.refusals < len(REFUSAL_DELAYS_S)
-        # What another living worker may be able to decode says nothing about this one's use.
-        if not is_refused or lease.refusals or self._pump.depth.workers < 2:
-            self._row.add(lease.lease_id)
-        if len(self._row) >= MOST_IN_A_ROW and not self._pump.frontier.is_local:
+        is_known = isinstance(error, UnknownName)
+        if self._is_useless(lease, is_known=is_known) and not self._pump.frontier.is_local:
             self._close(lease, error)
-        elif is_refused:
-            self._refuse(lease, error, REFUSAL_DELAYS_S[lease.refusals])
+        elif is_known and (lease.refusals < len(REFUSAL_DELAYS_S) or self._is_to_wait(lease)):
+            self._refuse(lease, error, REFUSAL_DELAYS_S[min(lease.refusals, len(REFUSAL_DELAYS_S) - 1)])
         else:
             self._bury(lease, error)
 
-    def end_row(self) -> None:
-        """Note that a request could be decoded."""
+    def note_decoded(self, request: Request) -> bool:
+        """Note that a request could be decoded; return whether the next one matters only after a failure."""
         self._row.clear()
+        self._refused.clear()
+        # Any version can decode the start requests that it has stored itself.
+        self._has_decoded = self._has_decoded or not request.meta.get("is_start_request")
+        return self._has_decoded
+
+    def _is_useless(self, lease: Lease, *, is_known: bool) -> bool:
+        """Return whether this worker can't decode what it gets, this lease included."""
+        if is_known:
+            has_returned = lease.lease_id in self._refused
+            return self._has_closed or (has_returned and len(self._refused) >= MOST_IN_A_ROW)
+        self._row.add(lease.lease_id)
+        return self._has_closed or len(self._row) >= MOST_IN_A_ROW
+
+    def _is_to_wait(self, lease: Lease) -> bool:
+        """Return whether a request has to wait until it is known whether this worker can decode any."""
+        return not self._has_decoded and not self._pump.frontier.is_local and lease.lease_id not in self._refused
 
     def _close(self, lease: Lease, error: Exception) -> None:
         self._pump.finish(Release(lease.lease_id, lease.attempt))
@@ -450,23 +471,26 @@ class Unreadable:
             return
         self._has_closed = True
         self._log.error(
-            "Closing: %d requests in a row can't be decoded, the last one because of: %s. This worker probably runs"
-            " another version of the spider than the workers that stored them. They stay in the frontier: start workers"
-            " of that version, or delete requests that nobody needs any more with: %s",
-            *(len(self._row), in_a_line(_why(error)), frontier_command("remove PATTERN", self._name)),
+            "Closing: none of the last %d requests could be decoded, the last one because of: %s. This worker probably"
+            " runs another version of the spider than the workers that stored them. They stay in the frontier: start"
+            " workers of that version, or delete requests that nobody needs any more with: %s",
+            *(max(len(self._row), len(self._refused)), in_a_line(_why(error))),
+            frontier_command(_removal(lease), self._name),
         )
         self._engine.close_spider(UNDECODABLE)
 
     def _refuse(self, lease: Lease, error: Exception, delay_s: int) -> None:
         self._stats.inc_value(LEASE_REFUSED_STAT)
-        cause = str(error) if str(error) in self._refused or len(self._refused) < _MOST_CAUSES else ""
-        self._refused[cause] += 1
-        count = self._refused[cause]
+        if not self._has_decoded and len(self._refused) < _MOST_REMEMBERED:
+            self._refused.add(lease.lease_id)
+        cause = str(error) if str(error) in self._causes or len(self._causes) < _MOST_CAUSES else ""
+        self._causes[cause] += 1
+        count, most = self._causes[cause], len(REFUSAL_DELAYS_S)
         if count == 10 ** (len(str(count)) - 1):
             self._log.warning(
                 "%s is left to workers with another version of the spider, and waits %d s (%d of %d): %s"
                 " (%d such requests so far, the next is logged at %d; counted in %s)",
-                *(_named(lease), delay_s, lease.refusals + 1, len(REFUSAL_DELAYS_S), in_a_line(error)),
+                *(_named(lease), delay_s, min(lease.refusals + 1, most), most, in_a_line(error)),
                 *(count, 10 * count, LEASE_REFUSED_STAT),
             )
         self._pump.finish(Refuse(lease.lease_id, lease.attempt, delay_s * 1000))
@@ -490,10 +514,16 @@ def _why(error: Exception) -> str:
     return str(error) if isinstance(error, DecodeError) else described(error)
 
 
+def _removal(lease: Lease) -> str:
+    """Return the command that deletes requests such as this one."""
+    plain = plain_or_none(lease.payload, lease.slot)
+    callback = None if plain is None else plain.callback
+    return f"remove . --callback {callback}" if callback and callback.isidentifier() else "remove PATTERN"
+
+
 def _named(lease: Lease) -> str:
     """Return the text for a request in log lines: its id if not even its URL can be read."""
-    try:
-        plain = read_plain(lease.payload, lease.slot)
-    except DecodeError:
+    plain = plain_or_none(lease.payload, lease.slot)
+    if plain is None:
         return f"Request {lease.lease_id}"
     return in_a_line(f"<{plain.method} {plain.url}>")

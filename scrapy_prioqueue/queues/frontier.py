@@ -111,7 +111,7 @@ class FrontierQueue(RequestQueue):
         self._objects = ObjectCodec(crawler.spider, was_handed_out) if frontier.is_local else None
         self._codec = self._objects or RequestCodec(crawler.spider)
         self._decode_found = self._objects.take_found if self._objects else self._codec.decode_found
-        self._take_found: Callable[[bytes, str], tuple[Request, Found]] = self._decode_found
+        self._take_found: Callable[[bytes, str], tuple[Request, Found]] = self._take_found_noting
         self._tiers = TierPolicy(config.tiers, config.default_tier, config.tier_rules)
         self._lineages = Lineages(self._tiers, config.worker_id)
         self._cache = SeenCache(config.seen_cache, config.seen.revisit_s)
@@ -324,14 +324,14 @@ class FrontierQueue(RequestQueue):
             # Any exception must end the lease, since a lease without a running request would be renewed for ever.
             self._in_progress.pop(id(request), None)
             self._endings.unreadable.settle(lease, error)
-            self._take_found = self._take_found_after_failure
+            self._take_found = self._take_found_noting
             return None
         return request
 
-    def _take_found_after_failure(self, payload: bytes, slot: str) -> tuple[Request, Found]:
+    def _take_found_noting(self, payload: bytes, slot: str) -> tuple[Request, Found]:
         found = self._decode_found(payload, slot)
-        self._endings.unreadable.end_row()
-        self._take_found = self._decode_found
+        if self._endings.unreadable.note_decoded(found[0]):
+            self._take_found = self._decode_found
         return found
 
     def _next_kept(self) -> Request | None:

@@ -13,9 +13,12 @@ from typing import Any
 
 import msgpack
 import pytest
+from scrapy import Request
 from scrapy.link import Link
 
+from scrapy_prioqueue.codec.detached import DetachedCodec, named_callback
 from scrapy_prioqueue.commands.output import moment
+from scrapy_prioqueue.frontier.base import Push
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.operators import requests as reading
 from scrapy_prioqueue.frontier.waits import SlowPage
@@ -205,6 +208,15 @@ def test_find_looks_everywhere_and_says_where(run: Run, backend: RedisBackend) -
     assert not any("list" in url for url in urls(everything))
     assert {stored["state"] for stored in pending} == {"pending"}
     assert sorted(urls(one_slot)) == [f"https://s1.example/product/{number}" for number in (1, 4, 7)]
+
+
+def test_find_selects_by_callback(run: Run, backend: RedisBackend) -> None:
+    slot = "a.example"
+    old = DetachedCodec().encode(Request("https://a.example/2", named_callback("parse_old")), slot)
+    backend.join("w1").commit(page("https://a.example/1"), Push(0, slot, old))
+
+    assert urls(run("find", ".", "--callback", "parse_old", "--json").json) == ["https://a.example/2"]
+    assert urls(run("find", ".", "--callback", "parse", "--json").json) == ["https://a.example/1"]
 
 
 def test_find_says_who_holds_a_request(run: Run, backend: RedisBackend) -> None:

@@ -361,6 +361,8 @@ def test_remove(run: Run, worker: Worker) -> None:
     worker.commit(page(URL), page("https://a.example/2"), page("https://b.example/"))
 
     assert "would remove 2 " in run("remove", "a.example", "--dry-run").out
+    assert "would remove 3 " in run("remove", ".", "--callback", "parse", "--dry-run").out
+    assert run("remove", ".", "--callback", "parse_old", "--yes").code == 1
     assert run("remove", "a.example", "--yes").out == "2 removed\n"
 
     assert worker.commit(page(URL)).duplicates == [0]

@@ -91,19 +91,44 @@ def test_requests_that_an_old_worker_can_not_decode_are_fetched_by_a_new_one(on_
 def test_a_worker_that_can_decode_nothing_closes_and_what_it_can_not_do_stays(
     on_redis: Crawls, site: Site, redis_server: RedisServer, frontier_name: str
 ) -> None:
+    site.pages = leaves("/")
+    many = 2 * unreadable.MOST_IN_A_ROW
+    details = [{"url": site.url(f"/detail-{number}"), "callback": "parse_detail"} for number in range(many)]
+    with FrontierClient(redis_server.url, frontier_name) as client:
+        client.push_many(details)
+
+        result = on_redis.run("/", spider=Old, troubles=True)
+
+        depth = client.depth()
+    assert result.reason == "prioqueue_undecodable"
+    assert result.stats["prioqueue/lease/refused"] >= many
+    # The start request that is done was stored by this version.
+    assert (depth.done, depth.dead, depth.leased, depth.unfinished) == (1, 0, 0, many)
+    assert "remove . --callback parse_detail" in result.lines("Closing: ")[0]
+
+
+class OldInAHurry(Old):
+    """Its process pauses for less than others."""
+
+    def __init__(self, *args: Any, **arguments: Any) -> None:
+        super().__init__(*args, **arguments)
+        unreadable.REFUSAL_DELAYS_S = (1, 1, 1)
+
+
+def test_a_worker_does_what_it_can_after_many_requests_of_another_version(
+    on_redis: Crawls, site: Site, redis_server: RedisServer, frontier_name: str
+) -> None:
     site.pages = leaves("/", "/good")
     many = 2 * unreadable.MOST_IN_A_ROW
     details = [{"url": site.url(f"/detail-{number}"), "callback": "parse_detail"} for number in range(many)]
     with FrontierClient(redis_server.url, frontier_name) as client:
-        # The good one ends the first row of failures.
-        client.push_many([*details[:15], site.url("/good"), *details[15:]])
+        client.push_many([*details, site.url("/good")])
 
-        result = on_redis.run(spider=Old, settings={"CONCURRENT_REQUESTS": 1}, troubles=True)
+    result = on_redis.run(spider=OldInAHurry, settings={"CONCURRENT_REQUESTS": 1}, troubles=True)
 
-        depth = client.depth()
-    assert result.reason == "prioqueue_undecodable"
-    assert result.stats["prioqueue/lease/refused"] >= 15 + unreadable.MOST_IN_A_ROW - 1
-    assert (depth.done, depth.dead, depth.leased, depth.unfinished) == (1, 0, 0, many + 1)
+    assert result.reason == "finished"
+    assert site.count("/good") == 1
+    assert result.stats["prioqueue/dead/decode"] == many
 
 
 def test_a_worker_that_is_alone_gives_it_up_after_three_pauses_and_it_can_be_replayed(

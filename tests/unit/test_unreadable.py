@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 from scrapy import Request, Spider
+from scrapy.http import Response
 from scrapy.utils.test import get_crawler
 
 from scrapy_prioqueue.codec import RequestCodec
@@ -15,7 +16,18 @@ from scrapy_prioqueue.errors import DecodeError, UnknownName
 from scrapy_prioqueue.frontier.base import Depth, Fail, Lease, Refuse, Release
 from scrapy_prioqueue.queues.endings import MOST_IN_A_ROW, Unreadable
 
-PAYLOAD = RequestCodec(Spider("plain")).encode(Request("https://shop.example/p/1"), "shop.example")
+
+class Shop(Spider):
+    """Has a callback that other versions don't have."""
+
+    name = "shop"
+
+    def parse_b(self, response: Response) -> None:
+        """Do nothing."""
+
+
+SPIDER = Shop()
+PAYLOAD = RequestCodec(SPIDER).encode(Request("https://shop.example/p/1", SPIDER.parse_b), "shop.example")
 
 
 def lease(payload: bytes = PAYLOAD, refusals: int = 0, lease_id: int = 123) -> Lease:
@@ -71,6 +83,7 @@ def test_a_dead_letter_names_the_url_and_the_command_that_replays_it(
     unreadable: Unreadable, pump: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
+    unreadable.note_decoded(Request("https://shop.example/"))
 
     unreadable.settle(lease(refusals=3), UnknownName("no parse_b"))
     unreadable.settle(lease(b"\xc1"), DecodeError("broken"))
@@ -83,34 +96,64 @@ def test_a_dead_letter_names_the_url_and_the_command_that_replays_it(
     assert ends(pump) == [Fail] * 2
 
 
-@pytest.mark.parametrize("error", [UnknownName("no parse_b"), DecodeError("broken"), ValueError("its constructor")])
-@pytest.mark.parametrize("refusals", [0, 1])
-def test_a_worker_that_can_decode_nothing_closes_and_leaves_the_rest(
-    unreadable: Unreadable, pump: Any, engine: Any, caplog: pytest.LogCaptureFixture, error: Exception, refusals: int
-) -> None:
-    pump.depth = Depth(workers=1 if refusals == 0 else 5)
-    caplog.set_level(logging.ERROR)
+def closings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "Closing" in record.getMessage()]
 
-    for number in range(MOST_IN_A_ROW + 2):
-        unreadable.settle(lease(refusals=refusals, lease_id=number), error)
+
+@pytest.mark.parametrize("refusals", [0, 1, 3, 7])
+def test_a_worker_that_can_decode_nothing_closes_when_what_it_refused_returns(
+    unreadable: Unreadable, pump: Any, engine: Any, caplog: pytest.LogCaptureFixture, refusals: int
+) -> None:
+    unreadable.note_decoded(Request("https://shop.example/", meta={"is_start_request": True}))
+    for number in range(5 * MOST_IN_A_ROW):
+        unreadable.settle(lease(refusals=refusals, lease_id=number), UnknownName("no parse_b"))
+    engine.close_spider.assert_not_called()
+
+    for number in range(2):
+        unreadable.settle(lease(refusals=refusals + 1, lease_id=number), UnknownName("no parse_b"))
 
     engine.close_spider.assert_called_once_with("prioqueue_undecodable")
-    closing = [record.getMessage() for record in caplog.records if "Closing" in record.getMessage()]
-    assert len(closing) == 1
-    assert str(error) in closing[0]
-    assert "scrapy frontier remove PATTERN --name 'two words'" in closing[0]
-    before = Refuse if isinstance(error, UnknownName) else Fail
-    assert ends(pump) == [before] * (MOST_IN_A_ROW - 1) + [Release] * 3
+    (line,) = closings(caplog)
+    assert "no parse_b" in line
+    assert "scrapy frontier remove . --callback parse_b --name 'two words'" in line
+    assert ends(pump) == [Refuse] * 5 * MOST_IN_A_ROW + [Release] * 2
 
 
-@pytest.mark.parametrize("why", ["others can", "one can be decoded", "always the same", "in process"])
-def test_a_worker_stays_if_it_may_be_of_use(unreadable: Unreadable, pump: Any, engine: Any, why: str) -> None:
-    pump.depth = Depth(workers=2 if why == "others can" else 1)
+@pytest.mark.parametrize("error", [DecodeError("broken"), ValueError("its constructor")])
+def test_a_worker_closes_if_many_in_a_row_can_be_decoded_by_no_version(
+    unreadable: Unreadable, pump: Any, engine: Any, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    for number in range(MOST_IN_A_ROW + 2):
+        unreadable.settle(lease(b"\xc1", lease_id=number), error)
+
+    engine.close_spider.assert_called_once_with("prioqueue_undecodable")
+    (line,) = closings(caplog)
+    assert str(error) in line
+    assert "scrapy frontier remove PATTERN --name 'two words'" in line
+    assert ends(pump) == [Fail] * (MOST_IN_A_ROW - 1) + [Release] * 3
+
+
+@pytest.mark.parametrize("why", ["one was decoded", "few are refused", "in process"])
+def test_a_worker_stays_and_gives_up_what_returns_too_often(
+    unreadable: Unreadable, pump: Any, engine: Any, why: str
+) -> None:
     pump.frontier.is_local = why == "in process"
+    count = MOST_IN_A_ROW - 1 if why == "few are refused" else 2 * MOST_IN_A_ROW
 
+    for refusals in range(4):
+        for number in range(count):
+            unreadable.settle(lease(refusals=refusals, lease_id=number), UnknownName("no parse_b"))
+        if why == "one was decoded":
+            unreadable.note_decoded(Request("https://shop.example/"))
+
+    engine.close_spider.assert_not_called()
+    assert ends(pump) == [Refuse] * 3 * count + [Fail] * count
+
+
+def test_broken_requests_between_good_ones_close_no_worker(unreadable: Unreadable, engine: Any) -> None:
     for number in range(3 * MOST_IN_A_ROW):
-        if why == "one can be decoded" and number % 5 == 0:
-            unreadable.end_row()
-        unreadable.settle(lease(lease_id=number % 5 if why == "always the same" else number), UnknownName("no parse_b"))
+        if number % 5 == 0:
+            unreadable.note_decoded(Request("https://shop.example/"))
+        unreadable.settle(lease(b"\xc1", lease_id=number), DecodeError("broken"))
 
     engine.close_spider.assert_not_called()

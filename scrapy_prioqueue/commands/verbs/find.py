@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from itertools import islice
 
-from scrapy_prioqueue.codec.plain import plain_or_none
+from scrapy_prioqueue.codec.plain import PlainRequest, plain_or_none
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.listing import request_documents, request_table
 from scrapy_prioqueue.commands.options import add_limit, add_pattern, add_states
@@ -22,7 +22,12 @@ class FindVerb(Verb):
     name = "find"
     summary = "requests whose URLs match, in any state"
     syntax = "PATTERN"
-    examples = ("'/product/[0-9]+$'", "checkout --in leased", "'/fr/' --slot shop.example --json")
+    examples = (
+        "'/product/[0-9]+$'",
+        "checkout --in leased",
+        "'/fr/' --slot shop.example --json",
+        ". --callback parse_old",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_pattern(parser)
@@ -48,6 +53,11 @@ def find(context: Context, options: Namespace) -> Iterator[Stored]:
     for stored in context.inspector.requests.each(options.states or STATES, slot=options.slot):
         plain = plain_or_none(stored.payload, stored.slot)
         # A request that changes its state meanwhile may be read twice.
-        if plain and options.pattern.search(plain.url) and stored.lease_id not in seen:
+        if plain and _matches(plain, options) and stored.lease_id not in seen:
             seen.add(stored.lease_id)
             yield stored
+
+
+def _matches(plain: PlainRequest, options: Namespace) -> bool:
+    is_wanted = options.callback in (None, plain.callback or "parse")
+    return is_wanted and options.pattern.search(plain.url) is not None
