@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from types import TracebackType
 from typing import Any
 
@@ -146,6 +146,11 @@ class FrontierClient:
             skip: called with the error of each request that can't be stored, which is left out; None to raise it.
             parts: as for `push`, for all requests given as URLs or mappings.
         """
+        if not self._operator.is_open():
+            valid = self._from_first_valid(requests, parts, skip)
+            if valid is None:
+                return Pushed()
+            requests = valid
         policy = TierPolicy(self.tiers(), self._default_tier, self._rules)
         rules = self._operator.push_rules()
         has_budgets, seen = self._plan.has_budgets or rules.has_budgets, SeenPolicy(revisit_s=rules.revisit_s)
@@ -158,6 +163,20 @@ class FrontierClient:
             if progress is not None:
                 progress(done)
         return Pushed(done - duplicates, duplicates)
+
+    def _from_first_valid(
+        self,
+        requests: Iterable[Item],
+        parts: Mapping[str, Any],
+        skip: Callable[[RequestError | EncodeError], object] | None,
+    ) -> Iterable[Item] | None:
+        """Return the requests from the first valid one on, None if there is none: then no crawl must begin."""
+        policy = TierPolicy(self._plan.tiers, self._default_tier, self._rules)
+        maker, items = PushMaker(policy, self._fingerprint, parts, has_rules=bool(self._rules)), iter(requests)
+        for item in items:
+            for _ in maker.make_all([item], skip):
+                return chain([item], items)
+        return None
 
     def depth(self) -> Depth:
         """Return the counts of the crawl; all are 0 if there is none."""

@@ -303,6 +303,19 @@ def test_invalid_requests_raise_errors(
         client.push(item, **parts)
 
 
+def test_a_push_without_a_valid_request_begins_no_crawl(redis_server: RedisServer, frontier_name: str) -> None:
+    bad: list[RequestError | EncodeError] = []
+    with FrontierClient(redis_server.url, frontier_name) as client:
+        with pytest.raises(RequestError):
+            client.push("nonsense")
+        assert client.push_many(["nonsense", "this too"], skip=bad.append) == Pushed()
+        assert redis_server.client().exists(Keys(frontier_name).state) == 0
+
+        pushed = client.push_many(["nonsense", "https://a.example/", "nonsense"], skip=bad.append)
+
+    assert (pushed.accepted, len(bad)) == (1, 4)
+
+
 def test_a_part_that_is_none_is_not_given(client: FrontierClient) -> None:
     client.push({"url": "https://a.example/1", "meta": None, "headers": None, "priority": None}, callback="parse_book")
 

@@ -71,7 +71,8 @@ class PushVerb(Verb):
             hint = "" if options.skip_bad or not options.file else "; --skip-bad leaves such lines out"
             raise Stop(f"{source.where}{error}{hint}", WRONG_USE, is_midway=True) from error
         report_left_out(left_out.texts, left_out.count)
-        context.output.show(f"{_summary(pushed, left_out.count)}, into {_crawl(context, before)}")
+        into = "" if pushed == Pushed() else f", into {_crawl(context, before)}"
+        context.output.show(f"{_summary(pushed, left_out.count)}{into}")
         return NOTHING if left_out.count and pushed == Pushed() else FINE
 
 

@@ -177,6 +177,11 @@ class Operator:
         found: Any = self.link.ask(lambda client: client.hget(self.keys.state, "tiers"))
         return tuple(map(str, json.loads(found or "[]")))
 
+    def is_open(self) -> bool:
+        """Return whether a crawl is open, so that `open` begins none."""
+        phase: Any = self.link.ask(lambda client: client.hget(self.keys.state, "phase"))
+        return bool(phase == b"open")
+
     def depth(self) -> Depth:
         """Return the counts of the crawl."""
         names = ("accepted", "pending", "leased", "dead", "done", "delayed")
