@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha1
+from pathlib import Path
 from types import MethodType
 from typing import Any
 
@@ -96,6 +98,15 @@ def test_what_the_add_on_sets_decides_what_was_seen(
 
     pushed = [ran.out.partition(", into ")[0] for ran in (known, other, shop)]
     assert pushed == ["0 pushed, 1 seen before", "1 pushed", "1 pushed"]
+
+
+def test_push_checks_the_callbacks_of_lines(run: Run, project: Mapping[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "requests.jl"
+    file.write_text(json.dumps({"url": URL, "callback": "parse_bok"}))
+
+    ran = run("push", "--file", str(file), settings={**project})
+
+    assert (ran.code, "line 1: " in ran.err, "has no method 'parse_bok'" in ran.err) == (2, True, True)
 
 
 def test_explain_and_forget_take_the_callback(run: Run, backend: RedisBackend, project: Mapping[str, Any]) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, BinaryIO
 
+from scrapy import Spider
+
 from scrapy_prioqueue.client import Item, Pushed
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.commands.context import Context
@@ -59,7 +61,11 @@ class PushVerb(Verb):
             parts["delay"] = options.delay
         before, left_out = context.inspector.state(of_any_layout=True), _LeftOut()
         try:
-            with client_of(context) as client, _source(options) as source, working("pushing", source.total) as work:
+            with (
+                client_of(context) as client,
+                _source(context, options) as source,
+                working("pushing", source.total) as work,
+            ):
                 again = "would be stored again" if options.dont_filter else "count as seen before"
                 context.so_far = lambda: f"{work} pushed; repeated, these {again}" if work.done else ""
                 if options.skip_bad:
@@ -108,9 +114,16 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 def _check_callback(context: Context, name: str | None) -> None:
-    kind = context.spider_class
-    if name is not None and kind is not None and not callable(getattr(kind, name, None)):
-        raise Stop(f"spider {kind.name!r} has no method {name!r}", WRONG_USE)
+    why = _why_no_method(context.spider_class, name)
+    if why is not None:
+        raise Stop(why, WRONG_USE)
+
+
+def _why_no_method(kind: type[Spider] | None, name: object) -> str | None:
+    """Return why a spider, if it is known, can't have this callback; None if it may."""
+    if not isinstance(name, str) or kind is None or callable(getattr(kind, name, None)):
+        return None
+    return f"spider {kind.name!r} has no method {brief(name)}"
 
 
 class _LeftOut:
@@ -132,10 +145,12 @@ class _Source:
 
     Args:
         file: None without a file.
+        kind: class of the spider, None if unknown.
     """
 
-    def __init__(self, urls: Sequence[str], file: BinaryIO | None) -> None:
+    def __init__(self, urls: Sequence[str], file: BinaryIO | None, kind: type[Spider] | None) -> None:
         self._urls = urls
+        self._kind = kind
         self._file = file
         self._read = 0
         self._line = 0
@@ -171,11 +186,17 @@ class _Source:
                     raise bad from error
                 self.skip(bad)
                 continue
-            if item and not text.startswith("#"):
+            why = _why_no_method(self._kind, item.get("callback")) if isinstance(item, dict) else None
+            if why is not None:
+                unknown = RequestError(brief(text), why)
+                if self.skip is None:
+                    raise unknown
+                self.skip(unknown)
+            elif item and not text.startswith("#"):
                 yield item
 
 
 @contextmanager
-def _source(options: Namespace) -> Iterator[_Source]:
+def _source(context: Context, options: Namespace) -> Iterator[_Source]:
     with opened(options.file, "rb") if options.file else nullcontext() as file:
-        yield _Source(options.urls, file)
+        yield _Source(options.urls, file, context.spider_class)
