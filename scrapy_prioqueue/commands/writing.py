@@ -22,7 +22,7 @@ from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan, Operat
 from scrapy_prioqueue.frontier.redis.operators.seen_sets import identity_of as stored_identity
 from scrapy_prioqueue.printable import clean
 from scrapy_prioqueue.settings.readers import Reader
-from scrapy_prioqueue.settings.scrapy_redis import is_scrapy_rediss_filter
+from scrapy_prioqueue.settings.scrapy_redis import is_scrapy_rediss_filter, is_set
 
 Identity = Callable[[Request], "bytes | None"]
 
@@ -30,10 +30,11 @@ Identity = Callable[[Request], "bytes | None"]
 def plan_of(context: Context) -> CrawlPlan:
     """Return the properties of a new crawl with these settings."""
     config = context.config
+    has_on_finish = is_set(context.settings, "PRIOQUEUE_ON_FINISH") or config.on_finish != "restart"
     return CrawlPlan(
         config.tiers,
         order=config.order,
-        on_finish=config.on_finish,
+        on_finish=config.on_finish if has_on_finish else None,
         crawl_id=config.crawl_id or "",
         suspect_attempts=suspect_attempts_of(config.max_attempts),
         has_budgets=config.policy.budgets is not None,

@@ -220,7 +220,7 @@ def _head(plan: CrawlPlan, name: str, shape: str, identity: str, now_ms: int, co
         "created_ms": now_ms,
         "tiers": json.dumps(list(plan.tiers)),
         "order": plan.order,
-        "on_finish": plan.on_finish,
+        "on_finish": plan.on_finish or "restart",
         "suspect_attempts": plan.suspect_attempts,
         "sequence": count,
         "seen_shape": shape,

@@ -14,7 +14,7 @@ from scrapy_prioqueue import FrontierClient
 from scrapy_prioqueue.client import CrawlPlan, Draft, Item, Pushed
 from scrapy_prioqueue.codec.detached import DetachedCodec, NamedCallback
 from scrapy_prioqueue.errors import EncodeError, FrontierFull, LayoutMismatch, RequestError, SettingError
-from scrapy_prioqueue.frontier.base import Depth
+from scrapy_prioqueue.frontier.base import Depth, OnFinish
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.commands.requests import page
@@ -174,20 +174,29 @@ def test_a_push_after_the_end_opens_the_crawl_again(client: FrontierClient, back
     assert urls(worker) == ["https://a.example/2"]
 
 
-@pytest.mark.parametrize(("on_finish", "is_new"), [("restart", True), ("keep", False)])
+@pytest.mark.parametrize(
+    ("on_finish", "own", "is_new"),
+    [("restart", None, True), ("keep", None, False), ("keep", "restart", True), ("restart", "keep", True)],
+)
 def test_a_push_to_a_finished_crawl_begins_the_next_one(
-    client: FrontierClient, backend: RedisBackend, on_finish: str, is_new: bool
+    backend: RedisBackend,
+    redis_server: RedisServer,
+    frontier_name: str,
+    on_finish: str,
+    own: OnFinish | None,
+    is_new: bool,
 ) -> None:
-    client.push("https://a.example/1")
-    # The setting of the crawl that begins is what counts, and the client's plan says "restart".
-    end(join(backend, on_finish=on_finish), leaves=True)
+    plan = CrawlPlan(TIERS, on_finish=own)
+    with FrontierClient(redis_server.url, frontier_name, plan=plan) as client:
+        client.push("https://a.example/1")
+        end(join(backend, on_finish=on_finish), leaves=True)
 
-    client.push("https://a.example/2")
+        client.push("https://a.example/2")
 
-    assert client.push("https://a.example/1")
-    assert client.depth() == Depth(accepted=2, pending=2)
-    joined = join(backend, "w2")
-    assert urls(joined) == ["https://a.example/2", "https://a.example/1"]
+        assert client.push("https://a.example/1") == is_new
+        assert client.depth() == Depth(accepted=1 + is_new, pending=1 + is_new)
+    joined = join(backend, "w2", on_finish=own or on_finish)
+    assert urls(joined) == ["https://a.example/2", "https://a.example/1"][: 1 + is_new]
 
 
 def test_a_program_begins_the_crawl_that_its_workers_will_join(

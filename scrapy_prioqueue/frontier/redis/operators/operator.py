@@ -49,6 +49,7 @@ class CrawlPlan:
 
     Args:
         tiers: names, best first.
+        on_finish: as `PRIOQUEUE_ON_FINISH`; None for that of the last crawl, or "restart" if there was none.
         crawl_id: as `PRIOQUEUE_CRAWL_ID`, empty for none.
         suspect_attempts: number of losses that makes a request a suspect.
         has_budgets: requests have budget keys from the beginning, as with `PRIOQUEUE_BUDGETS`.
@@ -59,7 +60,7 @@ class CrawlPlan:
 
     tiers: Sequence[str]
     order: Order = "lifo"
-    on_finish: OnFinish = "restart"
+    on_finish: OnFinish | None = None
     crawl_id: str = ""
     suspect_attempts: int = 2
     has_budgets: bool = False
@@ -133,7 +134,7 @@ class Operator:
         shape = shape_text(plan.seen, offers.limits, has_filters=offers.has_filters)
         return (
             *("", self._client, int(has_cleared), LAYOUT, json.dumps(list(plan.tiers))),
-            *(plan.order, plan.on_finish, plan.crawl_id, plan.suspect_attempts),
+            *(plan.order, plan.on_finish or "", plan.crawl_id, plan.suspect_attempts),
             *(shape, "" if plan.seen.revisit_s is None else plan.seen.revisit_s, plan.seen_name or ""),
         )
 

@@ -7,7 +7,7 @@
 -- ARGV[4] layout version
 -- ARGV[5] tiers: JSON array of names
 -- ARGV[6] order: lifo or fifo
--- ARGV[7] on_finish: restart or keep
+-- ARGV[7] on_finish: restart or keep, empty for that of the last crawl
 -- ARGV[8] crawl_id, empty for none
 -- ARGV[9] suspect_attempts: number of losses that makes a request a suspect
 -- ARGV[10] seen_shape: how to store fingerprints if there are none yet, see lib/seen.lua
@@ -25,16 +25,18 @@
 local CLEAR, WAIT, LAYOUT, IMPORTING = 10, 11, 15, 19
 
 local client, has_cleared, crawl_id = ARGV[2], ARGV[3] == "1", ARGV[8]
-local names = {"layout", "phase", "epoch", "tiers", "crawl_id", "cleaner", "cleaning_ms", "scope", "is_clear"}
+local names = {"layout", "phase", "epoch", "tiers", "crawl_id", "cleaner", "cleaning_ms", "scope", "is_clear",
+  "on_finish"}
 local values, state = redis.call("HMGET", KEYS[1], unpack(names)), {}
 for i, name in ipairs(names) do state[name] = values[i] or nil end
+local on_finish = ARGV[7] ~= "" and ARGV[7] or state.on_finish or "restart"
 
 -- The first write needs no memory, so that the reply can say what is wrong with the frontier of a full server.
 redis.call("ZREM", key("hungry"), client)
 
 local function begin()
   local epoch = lib.begin_crawl(crawl_id, {
-    "layout", ARGV[4], "tiers", ARGV[5], "order", ARGV[6], "on_finish", ARGV[7], "suspect_attempts", ARGV[9],
+    "layout", ARGV[4], "tiers", ARGV[5], "order", ARGV[6], "on_finish", on_finish, "suspect_attempts", ARGV[9],
     "is_unjoined", "1"})
   lib.write_field("state", "revisit_s", ARGV[11] ~= "" and ARGV[11])
   local seen_name = ARGV[12] ~= "" and ARGV[12] or redis.call("HGET", KEYS[1], "seen_name") or ""
@@ -61,7 +63,7 @@ if state.phase == "clearing" then
 end
 if not state.phase then return begin() end
 if state.phase == "ended" and state.cleaner then
-  if state.is_clear == "1" and (state.scope ~= "keep" or ARGV[7] == "keep") then return begin() end
-  return clear(ARGV[7])
+  if state.is_clear == "1" and (state.scope ~= "keep" or on_finish == "keep") then return begin() end
+  return clear(on_finish)
 end
 return {OK, state.epoch, 0, state.tiers}
