@@ -50,7 +50,7 @@ from scrapy_prioqueue.queues.idle import LOOK_S, Idleness
 from scrapy_prioqueue.queues.kept import COOKIEJAR, CookieSessions, KeptQueue, KeptRequest
 from scrapy_prioqueue.queues.layers import Layers
 from scrapy_prioqueue.queues.lineages import DONT_RECORD_META, LINEAGE_META, Lineages, is_again, is_redirect_to_itself
-from scrapy_prioqueue.queues.meta import DELAY_METAS, NO_DELAY, REVISIT_META, Delay, delay_of, revisit_of
+from scrapy_prioqueue.queues.meta import DELAY_METAS, NO_DELAY, REVISIT_META, Delay, UnknownKeys, delay_of, revisit_of
 from scrapy_prioqueue.queues.politeness import Politeness
 from scrapy_prioqueue.queues.reports import Reports, too_large
 from scrapy_prioqueue.queues.siblings import Siblings
@@ -103,8 +103,7 @@ class FrontierQueue(RequestQueue):
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._stats, self._signals = crawler.stats, crawler.signals
         self._counter = StatCounter(crawler.stats)
-        self._config = config
-        self._dupefilter = dupefilter
+        self._config, self._dupefilter = config, dupefilter
         self._filters: DupeFilter | None = dupefilter if filters_by_frontier(dupefilter) else None  # type: ignore[assignment]
         self.engine = Engine(crawler)
         self._slots = self.engine.slots
@@ -128,6 +127,7 @@ class FrontierQueue(RequestQueue):
         self._sessions = CookieSessions(crawler, config, is_shared=not frontier.is_local)
         self._in_progress: dict[int, tuple[Request, Lease]] = {}
         self._siblings = None if frontier.is_local else Siblings(crawler.spider)
+        self._unknown_keys = UnknownKeys(crawler.spider)
         self._reported_kept = Kept()
         self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
         self._reports = Reports(crawler, config.policy, self.has_pending)
@@ -231,6 +231,7 @@ class FrontierQueue(RequestQueue):
         if self._is_drained and self._is_discovered(request, page):
             self.count(DRAINED_STAT)
             return False
+        self._unknown_keys.look(request)
         rank, (delay, revisit_s) = self._tiers.rank(request), self._times_of(request)
         is_filtered = not (request.dont_filter or self._is_redirect_to_itself(request))
         fingerprint = self._fingerprint(request) if is_filtered else None

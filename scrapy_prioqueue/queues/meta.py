@@ -1,7 +1,8 @@
-"""Reads the times in a request's `meta`; also names the keys that other programs must not set."""
+"""Reads the times in a request's `meta`, and knows which keys there are and who may set them."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,12 +10,13 @@ from math import ceil
 from time import time
 from typing import Any
 
-from scrapy import Request
+from scrapy import Request, Spider
 
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.frontier.seen import NEVER_S, SeenPolicy
 from scrapy_prioqueue.hints import did_you_mean
+from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues.budgets import BUDGET_META, RENDER_META
 from scrapy_prioqueue.queues.endings import REQUEUES_META
 from scrapy_prioqueue.queues.layers import ESCALATION_META, LAYER_KEPT_META
@@ -22,6 +24,8 @@ from scrapy_prioqueue.queues.lineages import CONFIDENCE_META, DONT_RECORD_META
 from scrapy_prioqueue.queues.starts import OWN_META
 from scrapy_prioqueue.settings import LAYER_META
 from scrapy_prioqueue.tiers import INHERITED_META, TIER_META
+
+logger = logging.getLogger(__name__)
 
 DELAY_META = "prioqueue_delay"
 """Key in `meta`: delay of the request in seconds, a number or a `timedelta`."""
@@ -155,7 +159,35 @@ def rejection_of_meta(meta: Mapping[Any, Any]) -> str | None:
         if isinstance(key, str) and key.startswith(PREFIX) and key not in USERS_METAS:
             if key in INTERNAL_METAS:
                 return f"meta[{key!r}] is set by the scheduler only; leave it out"
-            question = did_you_mean(key, USERS_METAS, prefix=PREFIX)
-            return f"meta[{brief(key)}] is no key of the scheduler; {question or 'no other key begins with ' + PREFIX}"
+            return _unknown(key)
     slot = meta.get("download_slot")
     return f"meta['download_slot'] must be a string, not {brief(slot)}" if isinstance(slot, (list, dict)) else None
+
+
+def _unknown(key: str) -> str:
+    question = did_you_mean(key, USERS_METAS, prefix=PREFIX)
+    return f"meta[{brief(key)}] is no key of the scheduler; {question or 'no other key begins with ' + PREFIX}"
+
+
+_MOST_KEYS = 1000
+
+
+class UnknownKeys:
+    """Logs keys in `meta` that begin as the scheduler's but are none of them, each once."""
+
+    def __init__(self, spider: Spider) -> None:
+        self._log = logging.LoggerAdapter(logger, {"spider": spider})
+        self._looked_at: set[Any] = {*USERS_METAS, *INTERNAL_METAS}
+
+    def look(self, request: Request) -> None:
+        """Check the keys of a request, up to a thousand different ones in all."""
+        if not self._looked_at.issuperset(request.meta):
+            self._note(request)
+
+    def _note(self, request: Request) -> None:
+        for key in request.meta.keys() - self._looked_at:
+            if len(self._looked_at) > _MOST_KEYS:
+                return
+            self._looked_at.add(key)
+            if isinstance(key, str) and key.startswith(PREFIX):
+                self._log.warning("%s (logged once for each key; %s)", _unknown(key), in_a_line(request))

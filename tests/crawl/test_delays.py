@@ -70,3 +70,12 @@ def test_delayed_requests_are_left_for_the_next_run(on_redis: Crawls, site: Site
     assert len(first.lines("1 delayed")) == 1
     assert second.pages.count("/late") == 1
     assert second.reason == "finished"
+
+
+def test_a_misspelt_key_is_reported(crawls: Crawls, site: Site) -> None:
+    site.pages = {"/": [link("/late", meta={"prioqueue_delayed": 3600})], **leaves("/late")}
+
+    result = crawls.run()
+
+    assert result.pages == ["/", "/late"]
+    assert len(result.lines("did you mean prioqueue_delay?")) == 1
