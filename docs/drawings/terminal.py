@@ -52,7 +52,7 @@ class Recording:
         self._type(f"kill -9 {pid}", comment="worker-1")
         killed = self._ledger.fetched
         self._wait_until(lambda: self._ledger.fetched >= killed + 20, "the other continues")
-        self._status()
+        self._top()
         self._start("worker-1", "Got back", already=self._children.log("worker-1"))
         self._wait_until(lambda: self._children.have_ended("worker-2"), "the end")
         self._show_log("worker-2", "Left frontier")
@@ -77,17 +77,19 @@ class Recording:
         self._print(Text(self._plain(lines[-1])))
         self._print(Text())
 
-    def _status(self) -> None:
-        self._type("scrapy frontier status")
+    def _top(self) -> None:
+        """Show the second update, which is the first that knows rates."""
+        self._type("scrapy frontier top")
         done = subprocess.run(
-            [sys.executable, "-m", "scrapy", "frontier", "status", "--url", self._redis.url],
+            [sys.executable, "-m", "scrapy", "frontier", "top", "--count", "2", "--url", self._redis.url],
             cwd=EXAMPLE,
-            env={**os.environ, "FORCE_COLOR": "1", "COLUMNS": str(WIDTH)},
+            env={**os.environ, "COLUMNS": str(WIDTH)},
             stdout=subprocess.PIPE,
             text=True,
             check=True,
         )
-        self._print(Text.from_ansi(self._plain(done.stdout.rstrip())))
+        _, start, update = done.stdout.rpartition("now  ")
+        self._print(Text(self._plain(start + update.rstrip())))
         self._print(Text())
 
     def _type(self, command: str, *, comment: str = "") -> None:
