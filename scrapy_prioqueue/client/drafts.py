@@ -125,7 +125,7 @@ def draft_of(parts: Mapping[str, Any], shared: Mapping[str, Any]) -> Draft:
     """Return a draft of these fields and those that all requests share; None counts as missing.
 
     Raises:
-        RequestError: a field is unknown, or there is not a URL.
+        RequestError: a field is unknown, or there is no URL.
     """
     unknown = [name for name in (*parts, *shared) if name not in _PARTS]
     if unknown or not isinstance(parts.get("url"), str):

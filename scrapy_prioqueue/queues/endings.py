@@ -434,9 +434,12 @@ class Unreadable:
         self._row: set[int] = set()
         self._has_decoded = False
         self._has_closed = False
+        self.is_alert = True
+        """Whether it matters that a request can be decoded: none could be yet, or the last one could not."""
 
     def settle(self, lease: Lease, error: Exception) -> None:
         """Refuse a lease if another version of the spider may be able to decode it, else make it a dead letter."""
+        self.is_alert = True
         is_known = isinstance(error, UnknownName)
         if self._is_useless(lease, is_known=is_known) and not self._pump.frontier.is_local:
             self._close(lease, error)
@@ -445,13 +448,13 @@ class Unreadable:
         else:
             self._bury(lease, error)
 
-    def note_decoded(self, request: Request) -> bool:
-        """Note that a request could be decoded; return whether the next one matters only after a failure."""
+    def note_decoded(self, request: Request) -> None:
+        """Note that a request could be decoded."""
         self._row.clear()
         self._refused.clear()
         # Any version can decode the start requests that it has stored itself.
         self._has_decoded = self._has_decoded or not request.meta.get("is_start_request")
-        return self._has_decoded
+        self.is_alert = not self._has_decoded
 
     def _is_useless(self, lease: Lease, *, is_known: bool) -> bool:
         """Return whether this worker can't decode what it gets, this lease included."""

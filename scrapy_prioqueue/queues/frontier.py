@@ -17,7 +17,6 @@ from twisted.internet.defer import Deferred
 
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.codec.blanks import twin_of
-from scrapy_prioqueue.codec.lineage import Found
 from scrapy_prioqueue.codec.objects import ObjectCodec
 from scrapy_prioqueue.download_slots import SLOT_META, names_slot
 from scrapy_prioqueue.dupefilter import DupeFilter, SeenCache, filters_by_frontier
@@ -109,8 +108,7 @@ class FrontierQueue(RequestQueue):
         self._slots = self.engine.slots
         self._objects = ObjectCodec(crawler.spider, was_handed_out) if frontier.is_local else None
         self._codec = self._objects or RequestCodec(crawler.spider)
-        self._decode_found = self._objects.take_found if self._objects else self._codec.decode_found
-        self._take_found: Callable[[bytes, str], tuple[Request, Found]] = self._take_found_noting
+        self._take_found = self._objects.take_found if self._objects else self._codec.decode_found
         self._tiers = TierPolicy(config.tiers, config.default_tier, config.tier_rules)
         self._lineages = Lineages(self._tiers, config.worker_id)
         self._cache = SeenCache(config.seen_cache, config.seen.revisit_s)
@@ -141,6 +139,7 @@ class FrontierQueue(RequestQueue):
             if frontier.is_local
             else (ENQUEUED_REDIS_STAT, DEQUEUED_REDIS_STAT)
         )
+        self._feeds = Feeds(self.engine, crawler.spider)
         self._storing: Request | None = None
         self._is_drained = False
         self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config(config))
@@ -159,8 +158,7 @@ class FrontierQueue(RequestQueue):
     def _note_joined(self, joined: Joined) -> Joined:
         if joined.depth.done:
             # Scrapy's feeds are set up when they get this signal, before this receiver does.
-            feeds = Feeds(self.engine, self._spider)
-            self._signals.connect(feeds.warn_of_overwritten, signals.spider_opened, weak=False)
+            self._signals.connect(self._feeds.warn_of_overwritten, signals.spider_opened, weak=False)
         return joined
 
     def start(self) -> None:
@@ -170,7 +168,7 @@ class FrontierQueue(RequestQueue):
         self._politeness.watch()
         on_done: Callable[[Request], None] = self._on_done
         if self.engine.feeds and not self._pump.frontier.is_local:
-            on_done = Feeds(self.engine, self._spider).flush_before(on_done)
+            on_done = self._feeds.flush_before(on_done)
         self.engine.watch_done(on_done)
         self._slots.watch(self._slot_of, self._pump.note_room)
         self.engine.watch_found(self._pages.__setitem__)
@@ -317,6 +315,8 @@ class FrontierQueue(RequestQueue):
         request = None
         try:
             request, found = self._take_found(lease.payload, lease.slot)
+            if self._endings.unreadable.is_alert:
+                self._endings.unreadable.note_decoded(request)
             self._in_progress[id(request)] = (request, lease)
             self._tiers.mark(request, lease.rank)
             self._lineages.mark(request, lease, found)
@@ -325,15 +325,8 @@ class FrontierQueue(RequestQueue):
             # Any exception must end the lease, since a lease without a running request would be renewed for ever.
             self._in_progress.pop(id(request), None)
             self._endings.unreadable.settle(lease, error)
-            self._take_found = self._take_found_noting
             return None
         return request
-
-    def _take_found_noting(self, payload: bytes, slot: str) -> tuple[Request, Found]:
-        found = self._decode_found(payload, slot)
-        if self._endings.unreadable.note_decoded(found[0]):
-            self._take_found = self._decode_found
-        return found
 
     def _next_kept(self) -> Request | None:
         if self._pump.is_paused:

@@ -321,7 +321,10 @@ SCRAPY_REDIS_SETTINGS: Mapping[str, Theirs] = {
         _order,
     ),
     "SCHEDULER_QUEUE_KEY": Theirs(
-        "", "Not used: `PRIOQUEUE_NAME` names the frontier, whose keys begin with it.", has_meaning=False
+        "",
+        "Not used: `PRIOQUEUE_NAME` names the frontier, whose keys begin with it; this one only says where an old crawl"
+        " is.",
+        has_meaning=False,
     ),
     "SCHEDULER_SERIALIZER": Theirs(
         "", "Not used: requests are stored as MessagePack and nothing is pickled.", has_meaning=False
