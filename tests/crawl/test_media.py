@@ -27,14 +27,18 @@ class Gallery(Follower):
     """Makes an item with three files of each page."""
 
     name = "gallery"
+    field = "file_urls"
+    files: Sequence[str] = ("/file/{}/a", "/file/{}/b", "/moved/{}")
 
     def parse(self, response: Response) -> Iterator[Any]:
         if path_of(response) == "/":
             yield from self.requests(response)
         else:
             number = path_of(response).rpartition("/")[2]
-            files = [f"/file/{number}/a", f"/file/{number}/b", f"/moved/{number}"]
-            yield {"page": path_of(response), "file_urls": [response.urljoin(path) for path in files]}
+            yield {
+                "page": path_of(response),
+                self.field: [response.urljoin(path.format(number)) for path in self.files],
+            }
 
 
 def grow(site: Site, gate: threading.Event | None = None) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import io
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
-from scrapy.http import Response
 
-from tests.crawl.spiders import Follower, path_of
+from tests.crawl.test_media import Gallery
 from tests.support.crawls import Crawls
 from tests.support.site import Page, Site
 
@@ -20,17 +18,11 @@ ITEMS = range(1, 7)
 HELD = "/image/3.png"
 
 
-class Gallery(Follower):
+class Pictures(Gallery):
     """Makes an item with an image of each page."""
 
-    name = "gallery"
-
-    def parse(self, response: Response) -> Iterator[Any]:
-        if path_of(response) == "/":
-            yield from self.requests(response)
-        else:
-            number = path_of(response).rpartition("/")[2]
-            yield {"page": path_of(response), "image_urls": [response.urljoin(f"/image/{number}.png")]}
+    field = "image_urls"
+    files = ("/image/{}.png",)
 
 
 def png(width: int) -> bytes:
@@ -68,14 +60,14 @@ def test_a_kill_during_downloads_of_images_leaves_no_item_without_them(
     }
     site.pages = {"/": pages, **{path: Page(body=b"") for path in pages}, **images}
     crawls = on_redis.having(**start_settings(tmp_path))
-    workers = [crawls.start(spider=Gallery) for _ in range(2)]
+    workers = [crawls.start(spider=Pictures) for _ in range(2)]
     workers[0].wait_for_site([HELD])
     crawls.wait_for_done(len(ITEMS))
 
     killed, other = sorted(workers, key=lambda worker: HELD not in worker.pages)
     killed.kill()
     gate.set()
-    results = [crawls.run(spider=Gallery), other.wait()]
+    results = [crawls.run(spider=Pictures), other.wait()]
 
     found = [*killed.events("item"), *(item for result in results for item in result.items)]
     items = {item["page"]: item for item in found}
