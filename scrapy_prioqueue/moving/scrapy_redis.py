@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.frontiers import LOOK_S
 from scrapy_prioqueue.hints import nearest
 from scrapy_prioqueue.moving.serialized import OF_SCRAPY_REDIS
 from scrapy_prioqueue.moving.source import Source, SourceError, SourceRequest
 
 _PER_TRIP = 500
-_KEYS_LOOKED_AT = 10_000
+_MOST_KEYS = 10_000
+"""About how many names of keys are compared with a missing one; that takes up to a second."""
 
 
 class ScrapyRedisCrawl(Source):
@@ -75,10 +77,14 @@ class ScrapyRedisCrawl(Source):
 
     def _keys(self) -> Sequence[str]:
         """Return the names of keys that may be those of scrapy-redis; only a part, if the server has very many."""
-        ((_, found),) = self._link.pipe(("SCAN", 0, "COUNT", _KEYS_LOOKED_AT))
-        names = [key.decode(errors="replace") for key in found if not key.startswith(b"{prioqueue:")]
-        kinds = zip(names, self._types(*names), strict=True)
-        return [name for name, kind in kinds if kind in ("zset", "list", "set")]
+        names = list[str]()
+        for found in self._link.scan(within_s=LOOK_S):
+            others = [key.decode(errors="replace") for key in found if not key.startswith(b"{prioqueue:")]
+            kinds = zip(others, self._types(*others), strict=True)
+            names += [name for name, kind in kinds if kind in ("zset", "list", "set")]
+            if len(names) > _MOST_KEYS:
+                break
+        return names
 
     def _refuse_type(self, key: str, found: str, *wanted: str) -> None:
         if found not in (*wanted, "none"):

@@ -397,7 +397,7 @@ SEEN = ("SADD", "NAME:dupefilter", "ab" * 20)
         ((), (), "there is no key NAME:requests and no key NAME:dupefilter at "),
         ((("SET", "NAME:requests", "1"),), (), "NAME:requests is a string, but scrapy-redis stores a zset or a list"),
         ((QUEUED, SEEN), ("--dupefilter-key", "NAME:seen"), "there is no key NAME:seen at "),
-        ((QUEUED, SEEN), ("--dupefilter-key", "NAME:seen"), "; there are: NAME:dupefilter"),
+        ((QUEUED, SEEN), ("--dupefilter-key", "NAME:seen"), "NAME:dupefilter"),
         ((QUEUED, SEEN), ("--dupefilter-key", "NAME:seen"), "--without-fingerprints to fetch pages again"),
         ((QUEUED, SEEN), ("--queue-key", "NAME:queue"), "there is no key NAME:queue at "),
         ((QUEUED, SEEN), ("--queue-key", "NAME:queue"), "--without-requests if nothing was pending"),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from math import inf
 from typing import Any, TypeVar
 
 from redis import ConnectionPool, Redis, exceptions
@@ -25,6 +26,9 @@ FAILURES = (exceptions.RedisError, OSError)
 
 Command = tuple[str | bytes | int | float, ...]
 """A Redis command and its arguments."""
+
+KEYS_PER_SCAN = 1000
+"""Number of keys of the server that one call looks at."""
 
 T = TypeVar("T")
 
@@ -126,6 +130,19 @@ class Link:
         if commands:
             found = self.ask(lambda client: run(client, False))
         return found
+
+    def scan(self, pattern: str = "*", *, within_s: float = inf) -> Iterator[Sequence[bytes]]:
+        """Yield the keys of the server that match, a list for each thousand keys looked at.
+
+        Args:
+            within_s: seconds after which the scan ends early.
+        """
+        cursor, until = 0, time.monotonic() + within_s
+        while True:
+            ((cursor, found),) = self.pipe(("SCAN", cursor, "MATCH", pattern, "COUNT", KEYS_PER_SCAN))
+            yield found
+            if not int(cursor) or time.monotonic() > until:
+                return
 
     def info(self, section: str | None = None) -> dict[str, Any] | None:
         """Return a section of the server's `INFO`, or the usual ones; None if the user may not use that."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
@@ -14,8 +14,6 @@ from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.operators.lanes import SLOTS_PER_CALL, Lanes
 from scrapy_prioqueue.frontier.redis.wire import decoded, encoded, pieces, read_lease
-
-KEYS_PER_CALL = 1000
 
 SLOT_LIMIT = 2000
 """Maximum number of slots whose requests are counted at one moment; with more, pending requests aren't counted."""
@@ -150,21 +148,13 @@ class Audit:
     def all_keys(self) -> KeysFound:
         """Read all keys of the frontier; this scans the whole server once."""
         found, prefix = KeysFound(), self._keys.prefix.encode()
-        for keys in self._scan():
+        for keys in self._link.scan(self._keys.pattern()):
             kinds = self._link.pipe(*(("TYPE", key) for key in keys)) if keys else []
             for key, kind in zip(keys, kinds, strict=True):
                 noun, _, rest = key.removeprefix(prefix).partition(b":")
                 found.add(decoded(noun), rest, key, kind.decode())
             self._report("looking at keys", found.count)
         return found
-
-    def _scan(self) -> Iterator[Sequence[bytes]]:
-        cursor, pattern = 0, self._keys.pattern()
-        while True:
-            ((cursor, found),) = self._link.pipe(("SCAN", cursor, "MATCH", pattern, "COUNT", KEYS_PER_CALL))
-            yield found
-            if not cursor:
-                return
 
     def misplaced(self, queues: Iterable[bytes]) -> Mapping[Misplacement, Sequence[bytes]]:
         """Return misplaced slots.

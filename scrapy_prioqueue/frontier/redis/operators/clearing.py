@@ -15,15 +15,12 @@ Progress = Callable[[int], object]
 
 def scan(link: Link, keys: Keys, progress: Progress | None = None) -> Iterator[Sequence[bytes]]:
     """Yield the keys of a frontier, some at a time; this scans the whole server."""
-    cursor = looked_at = 0
-    while True:
-        ((cursor, found),) = link.pipe(("SCAN", cursor, "MATCH", keys.pattern(), "COUNT", 1000))
+    count = 0
+    for found in link.scan(keys.pattern()):
         yield found
-        looked_at += len(found)
+        count += len(found)
         if progress is not None:
-            progress(looked_at)
-        if not int(cursor):
-            return
+            progress(count)
 
 
 def clear(

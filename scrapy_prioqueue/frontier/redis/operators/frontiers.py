@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from time import monotonic
 
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys, name_of_state, state_pattern
-from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.link import KEYS_PER_SCAN, Link
 from scrapy_prioqueue.frontier.redis.operators.inspector import STOPPING, has_crawl, state_of
 from scrapy_prioqueue.frontier.redis.wire import decoded, decoded_hash
 from scrapy_prioqueue.hints import nearest
 
-KEYS_PER_CALL = 1000
-
-_LOOK_S = 1.0
-"""Seconds for which the names of frontiers are searched for a message."""
+LOOK_S = 1.0
+"""Seconds for which names are searched for a message."""
 
 _COUNTERS = ("pending", "delayed", "leased", "dead", "done", "accepted")
 
@@ -59,21 +56,18 @@ def frontier_names(
         progress: called after each call with the number of keys looked at.
         within_s: seconds after which the scan ends early.
     """
-    names, cursor, looked_at, until = set[str](), 0, 0, monotonic() + within_s
-    while True:
-        ((cursor, found),) = link.pipe(("SCAN", cursor, "MATCH", state_pattern(), "COUNT", KEYS_PER_CALL))
+    names = set[str]()
+    for calls, found in enumerate(link.scan(state_pattern(), within_s=within_s), 1):
         names |= {name for key in found if (name := name_of_state(decoded(key))) is not None}
-        looked_at += KEYS_PER_CALL
         if progress is not None:
-            progress(looked_at)
-        if not int(cursor) or monotonic() > until:
-            return sorted(names)
+            progress(calls * KEYS_PER_SCAN)
+    return sorted(names)
 
 
 def others_of(link: Link, name: str) -> str:
     """Return the end of a message that there is no frontier of this name: some that there are, by a short scan."""
     try:
-        names = frontier_names(link, within_s=_LOOK_S)
+        names = frontier_names(link, within_s=LOOK_S)
     except FrontierUnavailable:
         return ""
     others = nearest(name, [each for each in names if each != name])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.operators.records import base64_text
-from scrapy_prioqueue.frontier.redis.operators.requests import SCAN_COUNT
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.bloom import fills, is_bloom, read_subfilters
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed, locations_of, records_of
@@ -65,17 +65,9 @@ def _is_in_bloom(link: Link, home: Keys, shape: str, digest: bytes) -> bool:
 
 def exported(link: Link, keys: Keys) -> Iterator[dict[str, Any]]:
     """Yield the fingerprints that a frontier itself stores, as records of an export."""
-    for part in pieces(_names(link, keys), _KEYS_PER_TRIP):
+    names = chain.from_iterable(link.scan(keys.pattern()[:-1] + "seen:*"))
+    for part in pieces(names, _KEYS_PER_TRIP):
         yield from _records(link, keys, part)
-
-
-def _names(link: Link, keys: Keys) -> Iterator[bytes]:
-    cursor, pattern = 0, keys.pattern()[:-1] + "seen:*"
-    while True:
-        ((cursor, found),) = link.pipe(("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT))
-        yield from found
-        if not int(cursor):
-            return
 
 
 def _records(link: Link, keys: Keys, names: Sequence[bytes]) -> Iterator[dict[str, Any]]:
