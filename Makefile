@@ -10,7 +10,7 @@ OLDER_SCRAPY := .venv-older-scrapy
 # Redis connection and of Scrapy's engine, and the crawls on Redis. Left out are tests of our own logic, which runs alike
 # on every version; crawls in process, which go the same way through Scrapy; tests marked `server_faults`; and crawls
 # whose fact is the frontier's: the Scrapy that they go through is that of the other crawls.
-PACKAGES := scrapy|twisted|redis|hiredis|msgpack|rich|itemadapter|protego|tldextract
+PACKAGES := scrapy|twisted|redis|hiredis|msgpack|rich|itemadapter|protego|tldextract|prometheus_client|jinja2|starlette|uvicorn
 OLDEST_UNIT = $$(grep -rlE --include='test_*.py' '^(from|import) ($(PACKAGES))\b' tests/unit) \
     $$(find tests/unit -name 'test_engine.py')
 OLDEST_LEFT_OUT := budgets delays drain floods gone interruption kept kills limits lineage losses migrated order policies \
