@@ -125,16 +125,22 @@ class Inspector:
         return None if shape is None else int(seen or 0)
 
     def slots(
-        self, limit: int, sort: Sorting | None = None, progress: Callable[[int], object] | None = None
+        self,
+        limit: int,
+        sort: Sorting | None = None,
+        progress: Callable[[int], object] | None = None,
+        look_limit: int | None = None,
     ) -> SlotsFound:
         """Return the first slots with pending or leased requests.
 
         Args:
             sort: the order; None for the longest queues first, unless there are very many slots.
             progress: called now and then with the number of slots read, if there are very many.
+            look_limit: with more slots not all are read, unless the order requires it; None for 20,000.
         """
         (created_ms,) = self.link.pipe(("HGET", self.keys.state, "created_ms"))
-        return SlotList(self.link, self.keys, self.now_ms(), int(created_ms or 0)).first(limit, sort, progress)
+        slots = SlotList(self.link, self.keys, self.now_ms(), int(created_ms or 0))
+        return slots.first(limit, sort, progress, look_limit)
 
     def held_by_worker(self) -> Mapping[str, int]:
         """Count leases by worker."""

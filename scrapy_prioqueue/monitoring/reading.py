@@ -1,0 +1,223 @@
+"""One reading of a frontier for any number of viewers; together they take at most a hundredth of the server's time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from scrapy_prioqueue.errors import FrontierUnavailable, PrioQueueError
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.findings import SlotsFound, Sorting, Status
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
+
+SHARE = 0.01
+"""Part of the server's time that the readings of one process may take."""
+
+SAVED_S = 10.0
+"""Seconds whose share is saved at most while nothing is read."""
+
+MOST_REST_S = 30.0
+"""Longest time without readings; a reading that would need more was held up by something else."""
+
+FIRST_WAIT_S = 10.0
+"""Seconds to wait for a value that was never read."""
+
+LOOK_LIMIT = 2000
+"""With more slots not all are read, unless the order requires it."""
+
+MOST_PARTS = 100
+"""Number of values that are kept; of more, those asked for longest ago are dropped."""
+
+BUSY = "not read yet, since other readings have taken their share of the server's time: try again in a few seconds"
+
+T = TypeVar("T")
+
+Question = Callable[[Inspector], T]
+"""Reads one value from the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[T]):
+    """A value as last read.
+
+    Args:
+        value: None if it was never read, or if there is no such frontier.
+        age_s: seconds since it was read; None if it never was.
+        trouble: why it can't be read now, empty if it can.
+    """
+
+    value: T | None
+    age_s: float | None
+    trouble: str = ""
+
+
+class _Part:
+    """A value, and when it was read and asked for."""
+
+    def __init__(self, question: Question[Any], interval_s: float) -> None:
+        self.question = question
+        self.interval_s = interval_s
+        self.value: Any = None
+        self.read_at: float | None = None
+        self.tried_at: float | None = None
+        self.waiting_since: float | None = None
+        self.trouble = ""
+
+    def is_due(self, now: float) -> bool:
+        return self.tried_at is None or now - self.tried_at >= self.interval_s
+
+
+class _Purse:
+    """The server's time that may be spent: a share of the time that passes.
+
+    Args:
+        share: of the server's time.
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, share: float, clock: Callable[[], float]) -> None:
+        self._share = share
+        self._clock = clock
+        self._left_s = share * SAVED_S
+        self._counted_at = clock()
+
+    def rest_s(self) -> float:
+        """Return the seconds until the next reading, 0 if it may begin."""
+        now = self._clock()
+        self._left_s = min(self._left_s + (now - self._counted_at) * self._share, SAVED_S * self._share)
+        self._counted_at = now
+        return max(0.0, -self._left_s / self._share)
+
+    @contextmanager
+    def spending(self, link: Link) -> Iterator[None]:
+        """Charge what the server does meanwhile, for others too, but at most the time that passes."""
+        begun, busy_s = self._clock(), _busy_s(link)
+        yield
+        taken_s, busier_s = self._clock() - begun, _busy_s(link)
+        if busy_s is not None and busier_s is not None:
+            taken_s = min(taken_s, busier_s - busy_s)
+        self._left_s = max(self._left_s - taken_s, -MOST_REST_S * self._share)
+
+
+def _busy_s(link: Link) -> float | None:
+    """Return the processor time that the server's main thread has taken, None if unknown."""
+    found = link.info("cpu") or {}
+    for names in (("used_cpu_user_main_thread", "used_cpu_sys_main_thread"), ("used_cpu_user", "used_cpu_sys")):
+        if all(name in found for name in names):
+            return sum(float(found[name]) for name in names)
+    return None
+
+
+class FrontierReading:
+    """Reads a frontier for viewers in any number of threads.
+
+    Whoever asks for a value gets the last one, and reads it anew if it is due and the server's time allows that.
+    Nothing is read unless somebody asks.
+
+    Args:
+        inspector: reads the frontier; nobody else should use its connection.
+        seeds_keys: keys of seeds that the status includes.
+        interval_s: least seconds between two readings of the same value.
+        share: part of the server's time that all readings together may take.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        inspector: Inspector,
+        *,
+        seeds_keys: Sequence[str] = (),
+        interval_s: float = 1.0,
+        share: float = SHARE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.inspector = inspector
+        self._seeds_keys = seeds_keys
+        self._interval_s = interval_s
+        self._purse = _Purse(share, clock)
+        self._clock = clock
+        self._parts: dict[Hashable, _Part] = {}
+        self._changed = threading.Condition()
+        self._is_reading = False
+        self._trouble = ""
+
+    def status(self, *, wait_s: float = 0.0) -> Reading[Status]:
+        """Return the summary; its value is None if there is no such frontier."""
+        return self.get("status", lambda inspector: inspector.status(self._seeds_keys), wait_s=wait_s)
+
+    def slots(self, limit: int, sort: Sorting | None = None, *, wait_s: float = 0.0) -> Reading[SlotsFound]:
+        """Return the first slots in that order; see `Inspector.slots`."""
+
+        def read(inspector: Inspector) -> SlotsFound:
+            return inspector.slots(limit, sort, look_limit=LOOK_LIMIT)
+
+        return self.get(("slots", limit, sort), read, wait_s=wait_s)
+
+    def get(
+        self, name: Hashable, question: Question[T | None], *, interval_s: float = 0.0, wait_s: float = 0.0
+    ) -> Reading[T]:
+        """Return a value.
+
+        Args:
+            name: of the value, the same for all viewers of it.
+            question: reads it.
+            interval_s: least seconds between two readings of it, if longer than that of the others.
+            wait_s: seconds to wait for a value that is not due; a value that was never read is always waited for.
+        """
+        with self._changed:
+            part = self._part(name, question, max(interval_s, self._interval_s))
+            until = self._clock() + (wait_s if part.read_at is not None else max(wait_s, FIRST_WAIT_S))
+        while part.is_due(now := self._clock()):
+            with self._changed:
+                part.waiting_since = now if part.waiting_since is None else part.waiting_since
+                rest_s = self._purse.rest_s()
+                if self._is_reading or rest_s:
+                    if now >= until or (self._trouble and part.tried_at is not None):
+                        break
+                    # Whoever reads notifies at its end; a rest has no other end than time.
+                    self._changed.wait(min(until - now, rest_s or until - now))
+                    continue
+                self._is_reading = True
+                first = min(self._parts.values(), key=lambda each: (each.waiting_since is None, each.waiting_since))
+            self._read(first)
+        return self._reading_of(part)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.inspector.link.close()
+
+    def _part(self, name: Hashable, question: Question[Any], interval_s: float) -> _Part:
+        part = self._parts.pop(name, None) or _Part(question, interval_s)
+        # The order of the dictionary is that in which the parts were asked for.
+        self._parts[name] = part
+        if len(self._parts) > MOST_PARTS:
+            del self._parts[next(iter(self._parts))]
+        return part
+
+    def _read(self, part: _Part) -> None:
+        """Read a value, and charge what that took."""
+        value, trouble, is_away = part.value, "", False
+        try:
+            with self._purse.spending(self.inspector.link):
+                value = part.question(self.inspector)
+        except PrioQueueError as error:
+            trouble, is_away = str(error), isinstance(error, FrontierUnavailable)
+        except Exception as error:  # other programs may have written anything; one such value must not hide the others
+            trouble = f"can't be read: {error!r}"
+        with self._changed:
+            part.tried_at = self._clock()
+            if not trouble:
+                part.value, part.read_at = value, part.tried_at
+            part.trouble, part.waiting_since = trouble, None
+            self._trouble = trouble if is_away else ""
+            self._is_reading = False
+            self._changed.notify_all()
+
+    def _reading_of(self, part: _Part) -> Reading[Any]:
+        age_s = None if part.read_at is None else self._clock() - part.read_at
+        trouble = part.trouble or self._trouble
+        return Reading(part.value, age_s, trouble or ("" if age_s is not None else BUSY))
