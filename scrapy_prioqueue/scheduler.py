@@ -39,6 +39,7 @@ from scrapy_prioqueue.frontier.base import Frontier, FrontierConfig, Joined
 from scrapy_prioqueue.frontier.processes import process_info
 from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.invocation import Invocation, running_command
+from scrapy_prioqueue.monitoring.worker import check_installed, serve_worker
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues.base import ClosedQueue, RequestQueue
 from scrapy_prioqueue.queues.frontier import FrontierQueue
@@ -104,6 +105,7 @@ class Scheduler(BaseScheduler):
                 command.fail()
             raise
         if command is None or command.crawls(config.crawl_commands, crawler.settings["COMMANDS_MODULE"]):
+            check_installed(config)
             return cls(crawler, config, build_from_crawler(_dupefilter_class(crawler), crawler))
         dupefilter = build_from_crawler(_dupefilter_class(crawler), _without_job_dir(crawler))
         return cls(crawler, config, dupefilter, command)
@@ -133,6 +135,8 @@ class Scheduler(BaseScheduler):
             self._close_with(None, "finished")
         except (LayoutMismatch, NotPermitted, FrontierFull, SettingError) as error:
             self._close_with(error, "prioqueue_rejected")
+        if self._config.metrics_port is not None and not isinstance(self._queue, ClosedQueue):
+            serve_worker(self._crawler, self._config, self._queue)
 
     @inlineCallbacks
     def _open_shared(self) -> Any:

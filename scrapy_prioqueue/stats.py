@@ -157,16 +157,16 @@ ENQUEUED_REDIS_STAT = _scrapys(
     "scheduler/enqueued/redis", "Requests stored in Redis, counted when the server has confirmed them."
 )
 ENQUEUED_MEMORY_STAT = _scrapys("scheduler/enqueued/memory", "Requests stored in this process.")
-_scrapys("scheduler/enqueued/disk", "Requests stored in `JOBDIR`, without a server.")
+ENQUEUED_DISK_STAT = _scrapys("scheduler/enqueued/disk", "Requests stored in `JOBDIR`, without a server.")
 DEQUEUED_STAT = _scrapys("scheduler/dequeued", "Requests handed to the engine.")
 DEQUEUED_REDIS_STAT = _scrapys("scheduler/dequeued/redis", "Requests that came from Redis.")
 DEQUEUED_MEMORY_STAT = _scrapys(
     "scheduler/dequeued/memory",
     "Requests that came from this process, because they can't be stored or because of an outage.",
 )
-_scrapys("scheduler/dequeued/disk", "Requests that came from `JOBDIR`, without a server.")
+DEQUEUED_DISK_STAT = _scrapys("scheduler/dequeued/disk", "Requests that came from `JOBDIR`, without a server.")
 UNSERIALIZABLE_STAT = _scrapys(
     "scheduler/unserializable",
     "Requests that can't be stored outside of this process; by type in `prioqueue/unserializable/<type>`.",
 )
-_scrapys("dupefilter/filtered", "Duplicates, whether this worker or only the frontier recognised them.")
+FILTERED_STAT = _scrapys("dupefilter/filtered", "Duplicates, whether this worker or only the frontier recognised them.")

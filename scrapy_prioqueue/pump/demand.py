@@ -13,6 +13,7 @@ from scrapy_prioqueue.frontier.policy import Closing, HeldUp, Note
 from scrapy_prioqueue.pump.backpressure import Backpressure
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.leases import Leases
+from scrapy_prioqueue.pump.round_trips import RoundTrips
 from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S, HORIZON_S, MOST_AHEAD, MOST_AHEAD_PER_PLACE, MOST_RESERVED_S
 
 MOST_NOTES = 1_000
@@ -95,6 +96,7 @@ class Pace:
         self._clock = clock
         self._starts: deque[float] = deque(maxlen=_REMEMBERED_STARTS)
         self._round_trip_s = 0.0
+        self.round_trips = RoundTrips()
         self._page_s = _PRESUMED_PAGE_S
         self._more = 0.0
         self._ends: deque[float] = deque([0.0], maxlen=_REMEMBERED_ENDS)
@@ -134,6 +136,7 @@ class Pace:
     def note_round_trip(self, seconds: float) -> None:
         """Note the duration of an exchange."""
         self._round_trip_s += (seconds - self._round_trip_s) / 4
+        self.round_trips.note(seconds)
 
     def note_given_back(self, leases: int) -> None:
         """Note how many unstarted leases the next exchange releases, which were prefetched in vain."""

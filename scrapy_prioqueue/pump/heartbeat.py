@@ -162,6 +162,16 @@ class Heartbeat:
         # A daemon, so that a process whose crawl is never closed can end.
         threading.Thread(target=self._watch, name="prioqueue heartbeat", daemon=True).start()
 
+    @property
+    def renewed_at(self) -> float:
+        """When the latest renewal was sent, by the loop or the thread, by `time.monotonic`."""
+        return self._renewed_at
+
+    @property
+    def lag_s(self) -> float:
+        """Seconds by which the loop is late with its next pulse."""
+        return max(0.0, monotonic() - self._pulse_at - self._ttl_s / _PULSES_PER_TTL)
+
     def note_renewal(self, at: float) -> None:
         """Note that the loop has renewed all leases, with a call sent at this time of `time.monotonic`."""
         self._renewed_at = max(self._renewed_at, at)

@@ -212,6 +212,16 @@ class Renewals:
         return was_blocked
 
     @property
+    def latest(self) -> float:
+        """When the latest renewal that was answered was sent, also by the thread; may be read in any thread."""
+        return max(self._latest, self._heartbeat.renewed_at)
+
+    @property
+    def loop_lag_s(self) -> float:
+        """Seconds by which the event loop is late; may be read in any thread."""
+        return self._heartbeat.lag_s
+
+    @property
     def due_at(self) -> float:
         """When the loop's next renewal is due."""
         return max(self._latest, self._sent) + self._ttl_s / RENEWALS_PER_TTL

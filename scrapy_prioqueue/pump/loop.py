@@ -79,6 +79,7 @@ class ExchangeLoop(Generic[Tag]):
         direct = frontier.direct
         self.direct = None if direct is None else DirectCalls(direct, host, self.calls, leases, agenda, prefetch)
         self.last_depth = Depth()
+        self._answered_at = clock()
         self.has_ended = self.is_closed = self.is_slow = self._is_awaited = False
         self.ended_by: Exception | None = None
         self._question: Callable[[], None] | None = None
@@ -88,6 +89,11 @@ class ExchangeLoop(Generic[Tag]):
         """The latest known counts of the crawl."""
         now = None if self.direct is None else self.direct.depth
         return self.last_depth if now is None else now
+
+    @property
+    def silence_s(self) -> float:
+        """Seconds since the server last answered the loop, or the thread that renews leases."""
+        return self._clock() - max(self._answered_at, self._renewals.latest)
 
     def start(self) -> None:
         """Begin to exchange."""
@@ -315,6 +321,7 @@ class ExchangeLoop(Generic[Tag]):
 
     def on_answer(self) -> None:
         self.is_slow = False
+        self._answered_at = self._clock()
         if self._outage.end():
             self._bell.listen()
 

@@ -35,6 +35,7 @@ from scrapy_prioqueue.pump.leases import FoundOn, Leases, Renewals
 from scrapy_prioqueue.pump.loop import ExchangeLoop
 from scrapy_prioqueue.pump.outage import Failures, Outage
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE, HeldRequest, Outbox
+from scrapy_prioqueue.pump.round_trips import RoundTrips
 from scrapy_prioqueue.runtime import Runner
 
 logger = logging.getLogger(__name__)
@@ -343,6 +344,23 @@ class Pump(Generic[Tag]):
     def is_full(self) -> bool:
         """Whether the server has no memory for new requests."""
         return self._backpressure.rejections.is_full
+
+    # For metrics, in any thread.
+
+    @property
+    def round_trips(self) -> RoundTrips:
+        """The durations of answered exchanges."""
+        return self._prefetch.pace.round_trips
+
+    @property
+    def silence_s(self) -> float | None:
+        """Seconds since the server last answered, None in process."""
+        return None if self.frontier.is_local else self._loop.silence_s
+
+    @property
+    def loop_lag_s(self) -> float | None:
+        """Seconds by which the event loop is late, None if it isn't watched, as in process."""
+        return None if self.frontier.is_local else self._renewals.loop_lag_s
 
     @property
     def sees_work(self) -> bool:

@@ -9,6 +9,7 @@ from scrapy import Request
 from twisted.internet.defer import Deferred
 
 from scrapy_prioqueue.pump.host import PumpConfig
+from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.settings import Config
 
 
@@ -38,6 +39,16 @@ class RequestQueue(ABC):
     def note_missing(self) -> None:
         """Note that a request was lost to an error before it was enqueued, so the crawl must not end as finished."""
         return
+
+    @property
+    def pump(self) -> Pump[Request] | None:
+        """The pump of a shared frontier or of one in process, None for Scrapy's own queues."""
+        return None
+
+    @property
+    def kept(self) -> int:
+        """How many requests of a shared frontier exist only in this process, waiting or in progress."""
+        return 0
 
     @property
     def outside(self) -> int:

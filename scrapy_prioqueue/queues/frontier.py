@@ -364,6 +364,14 @@ class FrontierQueue(RequestQueue):
         return closed.addCallback(lambda _: self._dupefilter.close(reason))
 
     @property
+    def pump(self) -> Pump[Request]:
+        return self._pump
+
+    @property
+    def kept(self) -> int:
+        return self._kept.unfinished
+
+    @property
     def outside(self) -> int:
         depth = self._pump.depth
         return 0 if self._pump.frontier.is_local else depth.pending + depth.delayed

@@ -80,6 +80,8 @@ class Config:
     seen: SeenPolicy
     policy: Policy
     obey_retry_after: bool
+    metrics_port: Sequence[int] | None
+    metrics_host: str
     layers: Sequence[Layer]
     start_order: Order | None
     without_effect: Sequence[str]

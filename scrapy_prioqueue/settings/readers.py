@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,8 @@ MOST_SEEDS_AT_ONCE = 1000
 """A worker takes them in one step, in which the server does nothing else."""
 
 FOREVER = -1
+
+LAST_PORT = 65535
 
 BRACE = re.compile(r"[{}]")
 HASH_TAG = re.compile(r"[^{}]*\{[^{}]+\}")
@@ -166,6 +169,31 @@ def replicas(name: str, value: Any) -> int:
 def limit(name: str, value: Any) -> int:
     """Read a maximum number of occurrences."""
     return count(name, value, least=0)
+
+
+def ports(name: str, value: Any) -> Sequence[int]:
+    """Read a port, or the first and the last one of a range; 0 is any free port."""
+    wanted = f"must be a port from 0 to {LAST_PORT}, or the first and the last port of a range such as [9410, 9429]"
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+        first, last = (found, found) if isinstance(found, int) else found
+        if any(isinstance(port, bool) or not isinstance(port, int) for port in (first, last)):
+            raise TypeError
+    except (TypeError, ValueError):
+        raise SettingError(name, value, wanted) from None
+    if not (0 < first <= last <= LAST_PORT or first == last == 0):
+        raise SettingError(name, value, wanted)
+    return range(first, last + 1)
+
+
+def ip_address(name: str, value: Any) -> str:
+    """Read an IP address on which to listen."""
+    try:
+        return str(ipaddress.ip_address("127.0.0.1" if value == "localhost" else value))
+    except ValueError:
+        raise SettingError(
+            name, value, "must be an IP address of this machine, such as 127.0.0.1, or 0.0.0.0 for all of them"
+        ) from None
 
 
 def attempts(name: str, value: Any) -> int:

@@ -28,12 +28,14 @@ from scrapy_prioqueue.settings.readers import (
     field_names,
     flag,
     idle_time,
+    ip_address,
     lease_ttl,
     limit,
     mapping,
     names,
     one_of,
     optional,
+    ports,
     redis_url,
     replicas,
     revisit_time,
@@ -337,5 +339,16 @@ SETTINGS: Mapping[str, Setting] = {
         limit,
         "Number of fingerprints, about 25 bytes each, that a worker caches to recognise duplicates without"
         " asking the server; with `PRIOQUEUE_REVISIT_AFTER` each stays for a tenth of that time. 0 for none.",
+    ),
+    "PRIOQUEUE_METRICS_PORT": Setting(
+        None,
+        optional(ports),
+        "Port on which a worker serves its metrics for Prometheus; the first and the last one of a range, of which"
+        " each worker takes the first free port; or 0 for any free port. By default no metrics are served.",
+    ),
+    "PRIOQUEUE_METRICS_HOST": Setting(
+        "127.0.0.1",
+        ip_address,
+        'IP address on which a worker serves its metrics; "0.0.0.0" for all addresses of its machine.',
     ),
 }

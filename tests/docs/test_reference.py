@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
@@ -27,6 +27,8 @@ from scrapy_prioqueue.frontier.redis.operators.operator import Operator
 from scrapy_prioqueue.frontier.redis.scripts import joined_sources
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.frontier.waits import SlowPage
+from scrapy_prioqueue.monitoring.metrics import Metric
+from scrapy_prioqueue.monitoring.worker import WORKER_METRICS
 from scrapy_prioqueue.settings import SETTINGS
 from scrapy_prioqueue.settings.scrapy_redis import SCRAPY_REDIS_SETTINGS
 from scrapy_prioqueue.stats import SCRAPY_STATS, STATS
@@ -107,6 +109,19 @@ def test_every_stat_of_the_table_is_counted_under_its_constant() -> None:
     assert used >= {name for name in vars(stats) if name.endswith(("_STAT", "DEAD_STATS"))}
     literal = re.compile(r'"(?:prioqueue|scheduler)/[a-z]+')
     assert [path for path, source in sources if literal.search(source)] == []
+
+
+# Metrics
+
+
+@pytest.mark.parametrize(("heading", "table"), [("metric of a worker", WORKER_METRICS)])
+def test_metrics_are_those_of_the_table_with_their_meanings(heading: str, table: Sequence[Metric[Any]]) -> None:
+    documented = [tuple(row) for row in rows(REFERENCE / "metrics.md", heading)]
+
+    assert documented == [
+        (f"`{metric.name}`", metric.kind, ", ".join(f"`{label}`" for label in metric.labels), metric.doc)
+        for metric in table
+    ]
 
 
 # Meta keys

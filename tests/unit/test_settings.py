@@ -270,6 +270,14 @@ BAD_VALUES = [
     ("PRIOQUEUE_OUTBOX_LIMIT", float("inf"), "integer"),
     ("PRIOQUEUE_SEEN_CACHE", float("nan"), "integer"),
     ("PRIOQUEUE_SEEN_CACHE", -1, "must be from 0"),
+    ("PRIOQUEUE_METRICS_PORT", 70_000, "a port from 0 to 65535"),
+    ("PRIOQUEUE_METRICS_PORT", "http", "a range such as [9410, 9429]"),
+    ("PRIOQUEUE_METRICS_PORT", True, "a port from 0"),
+    ("PRIOQUEUE_METRICS_PORT", [9429, 9410], "the first and the last port"),
+    ("PRIOQUEUE_METRICS_PORT", [9410], "the first and the last port"),
+    ("PRIOQUEUE_METRICS_PORT", ["a", "b"], "the first and the last port"),
+    ("PRIOQUEUE_METRICS_HOST", "metrics.example", "an IP address"),
+    ("PRIOQUEUE_METRICS_HOST", 3.5, "an IP address"),
 ]
 
 

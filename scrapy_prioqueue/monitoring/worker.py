@@ -1,0 +1,289 @@
+"""The metrics of one worker, and the thread in the worker's process that serves them.
+
+They are read when Prometheus asks, from Scrapy's stats and from the pump, so a crawl does nothing for them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from scrapy import signals
+from scrapy.crawler import Crawler
+
+from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.monitoring.metrics import Buckets, Metric, Values, families
+from scrapy_prioqueue.monitoring.serving import METRICS_PATH, Endpoint, metrics_app, missing, routed
+from scrapy_prioqueue.pump.pump import Pump
+from scrapy_prioqueue.pump.round_trips import BOUNDS_S
+from scrapy_prioqueue.queues.base import RequestQueue
+from scrapy_prioqueue.settings import Config
+from scrapy_prioqueue.stats import (
+    COOKIEJAR_KEPT_STAT,
+    DEAD_STATS,
+    DEQUEUED_DISK_STAT,
+    DEQUEUED_MEMORY_STAT,
+    DEQUEUED_REDIS_STAT,
+    ENQUEUED_DISK_STAT,
+    ENQUEUED_MEMORY_STAT,
+    ENQUEUED_REDIS_STAT,
+    ERRORS_STAT,
+    EXCHANGE_FAILED_STAT,
+    EXCHANGE_FULL_STAT,
+    FILTERED_STAT,
+    HEARTBEAT_RENEWED_STAT,
+    LEASE_CLAIMED_STAT,
+    LEASE_LOST_STAT,
+    LEASE_REAPED_STAT,
+    LEASE_REFUSED_STAT,
+    LEASE_RELEASED_STAT,
+    LEASE_VOID_STAT,
+    LEASES_STAT,
+    OUTAGES_STAT,
+    REJECTED_STAT,
+    REQUEUED_STAT,
+    SEEDS_TAKEN_STAT,
+    SLOW_STAT,
+    START_REPEATED_STAT,
+    UNSERIALIZABLE_TYPE_STAT,
+)
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric as Family
+
+logger = logging.getLogger(__name__)
+
+_TYPE_PREFIX = UNSERIALIZABLE_TYPE_STAT.removesuffix("<type>")
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What the metrics of a worker are read from.
+
+    Args:
+        stats: a copy of Scrapy's stats.
+    """
+
+    stats: Mapping[str, Any]
+    queue: RequestQueue
+    spider: str
+    config: Config
+
+
+def _stat(name: str, stat: str, doc: str) -> Metric[Worker]:
+    return Metric(name, "counter", doc, lambda worker: worker.stats.get(stat, 0))
+
+
+def _stats(name: str, label: str, stats: Mapping[str, str], doc: str) -> Metric[Worker]:
+    """Return a counter with a stat for each value of its label."""
+    return Metric(
+        *(name, "counter", doc, lambda worker: {value: worker.stats.get(stat, 0) for value, stat in stats.items()}),
+        labels=(label,),
+    )
+
+
+def _pump(name: str, doc: str, read: Callable[[Pump[Any]], Values]) -> Metric[Worker]:
+    """Return a gauge of the pump; a crawl on Scrapy's disk queue has none."""
+    return Metric(name, "gauge", doc, lambda worker: None if worker.queue.pump is None else read(worker.queue.pump))
+
+
+def _round_trips(worker: Worker) -> Buckets | None:
+    if worker.queue.pump is None:
+        return None
+    found = worker.queue.pump.round_trips
+    return Buckets(BOUNDS_S, found.counts, found.total_s)
+
+
+def _unserializable(worker: Worker) -> Mapping[str, float]:
+    # The stats have at most a hundred types, and one for all others.
+    return {
+        name.removeprefix(_TYPE_PREFIX): count for name, count in worker.stats.items() if name.startswith(_TYPE_PREFIX)
+    }
+
+
+WORKER_METRICS: Sequence[Metric[Worker]] = (
+    Metric(
+        "prioqueue_worker_info",
+        "gauge",
+        "Always 1; the labels describe the worker.",
+        lambda worker: {(worker.config.worker_id, worker.spider): 1},
+        labels=("worker", "spider"),
+    ),
+    _stats(
+        "prioqueue_worker_requests_enqueued_total",
+        "storage",
+        {"redis": ENQUEUED_REDIS_STAT, "memory": ENQUEUED_MEMORY_STAT, "disk": ENQUEUED_DISK_STAT},
+        "Requests stored, without duplicates, by where they are stored.",
+    ),
+    _stats(
+        "prioqueue_worker_requests_dequeued_total",
+        "storage",
+        {"redis": DEQUEUED_REDIS_STAT, "memory": DEQUEUED_MEMORY_STAT, "disk": DEQUEUED_DISK_STAT},
+        "Requests handed to the engine, by where they were stored.",
+    ),
+    _stat("prioqueue_worker_duplicates_total", FILTERED_STAT, "Requests that were filtered as duplicates."),
+    _stat(
+        "prioqueue_worker_starts_repeated_total",
+        START_REPEATED_STAT,
+        "Start requests that an earlier run or another worker had already pushed.",
+    ),
+    _stat("prioqueue_worker_requests_rejected_total", REJECTED_STAT, "Invalid requests; each is logged."),
+    _stat("prioqueue_worker_requests_requeued_total", REQUEUED_STAT, "Requests put back by `requeue()`."),
+    _stat("prioqueue_worker_retries_total", "retry/count", "Retries of requests, after errors of downloads."),
+    _stats(
+        "prioqueue_worker_dead_letters_total",
+        "reason",
+        DEAD_STATS,
+        "Dead letters that this worker found, by reason.",
+    ),
+    _stat("prioqueue_worker_seeds_taken_total", SEEDS_TAKEN_STAT, "Seeds that this worker took."),
+    Metric(
+        "prioqueue_worker_requests_unserializable_total",
+        "counter",
+        "Requests that can't be stored and so stay in this process, by the type of the value that can't.",
+        _unserializable,
+        labels=("type",),
+    ),
+    _stat(
+        "prioqueue_worker_requests_kept_for_session_total",
+        COOKIEJAR_KEPT_STAT,
+        "Requests that stay in this process because it has the cookies of their session.",
+    ),
+    Metric(
+        "prioqueue_worker_requests_kept",
+        "gauge",
+        "Requests that exist only in this process now, waiting or in progress.",
+        lambda worker: worker.queue.kept,
+    ),
+    _stat("prioqueue_worker_leases_total", LEASES_STAT, "Requests leased to this worker."),
+    _stat("prioqueue_worker_leases_released_total", LEASE_RELEASED_STAT, "Leases that were released unstarted."),
+    _stat(
+        "prioqueue_worker_leases_refused_total",
+        LEASE_REFUSED_STAT,
+        "Leases of requests that this worker's code can't decode.",
+    ),
+    _stat(
+        "prioqueue_worker_leases_reaped_total",
+        LEASE_REAPED_STAT,
+        "Expired leases, of any worker, that this worker returned to the queue.",
+    ),
+    _stat("prioqueue_worker_leases_lost_total", LEASE_LOST_STAT, "Leases of this worker that went to others."),
+    _stat(
+        "prioqueue_worker_leases_claimed_total",
+        LEASE_CLAIMED_STAT,
+        "Leases granted afterwards, after an outage or because the server had lost them.",
+    ),
+    _stat(
+        "prioqueue_worker_leases_void_total",
+        LEASE_VOID_STAT,
+        "Ends of leases that came too late, so that the page is fetched again.",
+    ),
+    _pump("prioqueue_worker_leases_held", "Leases whose requests are in progress.", lambda pump: len(pump.held)),
+    _pump(
+        "prioqueue_worker_inbox_requests", "Leased requests that wait for their start.", lambda pump: len(pump.inbox)
+    ),
+    _pump(
+        "prioqueue_worker_outbox_requests",
+        "Found requests that the server has not confirmed yet.",
+        lambda pump: pump.outbox.pushes,
+    ),
+    _pump("prioqueue_worker_outbox_bytes", "Size of these requests.", lambda pump: pump.outbox.pushed_bytes),
+    Metric(
+        "prioqueue_worker_exchange_duration_seconds",
+        "histogram",
+        "Durations of answered exchanges with the frontier.",
+        _round_trips,
+    ),
+    _stat(
+        "prioqueue_worker_exchanges_failed_total",
+        EXCHANGE_FAILED_STAT,
+        "Calls of the frontier without an answer, or with an unexpected error.",
+    ),
+    _stat(
+        "prioqueue_worker_exchanges_full_total",
+        EXCHANGE_FULL_STAT,
+        "Exchanges in which a full server rejected requests.",
+    ),
+    _stat("prioqueue_worker_outages_total", OUTAGES_STAT, "How often the server became unavailable."),
+    _pump("prioqueue_worker_outage", "1 while the server doesn't answer, else 0.", lambda pump: pump.is_away),
+    _pump("prioqueue_worker_server_full", "1 while the server has no memory for requests.", lambda pump: pump.is_full),
+    _pump(
+        "prioqueue_worker_heartbeat_lag_seconds",
+        "Seconds since the server last answered this worker.",
+        lambda pump: pump.silence_s,
+    ),
+    _pump(
+        "prioqueue_worker_loop_lag_seconds",
+        "Seconds by which the event loop is late, for example because code of the spider blocks it.",
+        lambda pump: pump.loop_lag_s,
+    ),
+    _stat(
+        "prioqueue_worker_leases_renewed_by_thread_total",
+        HEARTBEAT_RENEWED_STAT,
+        "Leases renewed by a thread because code of the spider blocked the event loop.",
+    ),
+    _stat(
+        "prioqueue_worker_slow_pages_total",
+        SLOW_STAT,
+        "Warnings about pages that may never end, and about a blocked event loop.",
+    ),
+    _stat("prioqueue_worker_pages_total", "response_received_count", "Responses that the engine received."),
+    _stat("prioqueue_worker_items_total", "item_scraped_count", "Items scraped."),
+    _stat("prioqueue_worker_items_dropped_total", "item_dropped_count", "Items that a pipeline dropped."),
+    _stat("prioqueue_worker_errors_total", ERRORS_STAT, "Unexpected errors in the scheduler."),
+    _stat("prioqueue_worker_log_errors_total", "log_count/ERROR", "Lines that were logged as errors."),
+)
+"""All metrics of a worker; a test compares them with the reference in docs/."""
+
+
+class WorkerCollector:
+    """Reads the metrics of a worker; called by the threads that serve them."""
+
+    def __init__(self, crawler: Crawler, config: Config, queue: RequestQueue) -> None:
+        assert crawler.spider is not None and crawler.stats is not None
+        self._stats, self._spider = crawler.stats, crawler.spider.name
+        self._config, self._queue = config, queue
+
+    def collect(self) -> Iterator[Family]:
+        """Yield the metrics in the library's format."""
+        # A copy is made in one step, while the crawl changes the stats.
+        worker = Worker(dict(self._stats.get_stats()), self._queue, self._spider, self._config)
+        return families(WORKER_METRICS, ("frontier",), [((self._config.name,), worker)])
+
+
+def check_installed(config: Config) -> None:
+    """Check that a worker can serve the metrics that its settings ask for.
+
+    Raises:
+        SettingError: a package is missing.
+    """
+    if config.metrics_port is not None and (why := missing()):
+        raise SettingError("PRIOQUEUE_METRICS_PORT", _shown(config.metrics_port), why)
+
+
+def serve_worker(crawler: Crawler, config: Config, queue: RequestQueue) -> None:
+    """Serve the metrics of this worker until the spider is closed; if that fails, the log says why."""
+    assert config.metrics_port is not None
+    log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+    app = routed({METRICS_PATH: metrics_app([WorkerCollector(crawler, config, queue)])})
+    try:
+        endpoint = Endpoint(app, config.metrics_host, config.metrics_port)
+    except OSError as error:
+        log.error(
+            "The metrics of this worker are not served at %s, port %s: %s. Several workers on one machine need a range"
+            " such as PRIOQUEUE_METRICS_PORT = [9410, 9429], or 0 for any free port",
+            config.metrics_host,
+            _shown(config.metrics_port),
+            error.strerror,
+        )
+        return
+    log.info("The metrics of this worker are at %s%s", endpoint.url, METRICS_PATH)
+    # In a thread, since it waits for the server's thread.
+    crawler.signals.connect(lambda: Thread(target=endpoint.close).start(), signals.spider_closed, weak=False)
+
+
+def _shown(ports: Sequence[int]) -> int | list[int]:
+    return ports[0] if len(ports) == 1 else [ports[0], ports[-1]]
