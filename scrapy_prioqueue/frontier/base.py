@@ -10,6 +10,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Literal, NamedTuple
 
 from scrapy_prioqueue.frontier.direct import Direct
@@ -25,6 +26,8 @@ from scrapy_prioqueue.frontier.operations import Refuse as Refuse
 from scrapy_prioqueue.frontier.operations import Release as Release
 from scrapy_prioqueue.frontier.operations import Spent as Spent
 from scrapy_prioqueue.frontier.policy import LimitsInForce, Note, Policy, SlotLimit
+from scrapy_prioqueue.frontier.runs import FleetTotals
+from scrapy_prioqueue.frontier.runs import Report as Report
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage, Waits
 
@@ -505,9 +508,25 @@ class Frontier(ABC):
         Runs until it is cancelled. For an in-process frontier, to which nobody else pushes, it returns at once.
         """
 
+    async def record(self, report: Report) -> float:
+        """Store a report on this worker's run, in parallel to other calls.
+
+        Returns:
+            the seconds until a sample of the frontier is due, which the next report stores, too. In process, where
+            nothing is stored, this is infinite.
+        """
+        return inf
+
     @abstractmethod
-    async def leave(self) -> None:
-        """Leave the crawl. The last worker to leave a crawl that has ended clears it."""
+    async def leave(self, report: Report | None = None) -> FleetTotals | None:
+        """Leave the crawl. The last worker to leave a crawl that has ended clears it.
+
+        Args:
+            report: the last one on this worker's run.
+
+        Returns:
+            the totals of all runs if this is that last worker, else None; in process always None.
+        """
 
     @abstractmethod
     async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:

@@ -15,7 +15,19 @@ from typing import Any
 import pytest
 
 from scrapy_prioqueue import errors, stats
-from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Demand, Fail, FrontierConfig, Lease, Push, Refuse, Spent
+from scrapy_prioqueue.frontier.base import (
+    Ack,
+    Batch,
+    Claim,
+    Demand,
+    Fail,
+    FrontierConfig,
+    Lease,
+    Push,
+    Refuse,
+    Report,
+    Spent,
+)
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Latency, Note, Policy, SlotLimit, Throttle
@@ -25,6 +37,7 @@ from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.operator import Operator
 from scrapy_prioqueue.frontier.redis.scripts import joined_sources
+from scrapy_prioqueue.frontier.runs import Figures
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.monitoring.metrics import Metric
@@ -259,6 +272,7 @@ async def live(url: str, name: str, look: Any, order: Any) -> None:
         [Batch(3, [Claim(Push(0, "slot", b"found in an outage")), Push(0, "slot", b"later", delay_ms=100_000)])],
         Demand(0),
     )
+    await first.record(Report(Figures(latency=[1])))
     await first.report_slow([SlowPage(1, "https://a.example", "parse", "its callback", 200.0)])
     look()
     remove_delayed(url, name)

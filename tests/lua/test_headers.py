@@ -10,7 +10,18 @@ from typing import Any
 
 import pytest
 
-from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Fail, FrontierConfig, Lease, Push, Refuse, Release
+from scrapy_prioqueue.frontier.base import (
+    Ack,
+    Batch,
+    Demand,
+    Fail,
+    FrontierConfig,
+    Lease,
+    Push,
+    Refuse,
+    Release,
+    Report,
+)
 from scrapy_prioqueue.frontier.policy import CrawlDelay
 from scrapy_prioqueue.frontier.processes import process_info
 from scrapy_prioqueue.frontier.redis.connection import Connection
@@ -18,6 +29,7 @@ from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.operator import Operator
 from scrapy_prioqueue.frontier.redis.scripts import LIBRARY, NAMES, OPERATOR_NAMES, Argument, text_of
+from scrapy_prioqueue.frontier.runs import Figures
 from tests.lua.headers import FIELDS, Header, own_text, parse
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer
@@ -114,6 +126,11 @@ class RecordingConnection(Connection):
         super().__init__(url)
         self.recorded: defaultdict[str, list[Sequence[Argument]]] = defaultdict(list)
 
+    def twin(self) -> RecordingConnection:
+        twin = RecordingConnection(self.url)
+        twin.recorded = self.recorded
+        return twin
+
     async def run(self, calls: Sequence[tuple[str, str, Sequence[Argument]]], *, wait_replicas: int = 0) -> list[Any]:
         for name, _, arguments in calls:
             self.recorded[name].append(tuple(arguments))
@@ -137,6 +154,7 @@ async def every_call(url: str, name: str) -> Mapping[str, Sequence[Sequence[Argu
     await frontier.reconcile([])
     await frontier.waits()
     await frontier.report_slow([])
+    await frontier.record(Report(Figures()))
     rest = (await frontier.exchange([Batch(3, [])], Demand(9))).leases
     await frontier.exchange([Batch(4, [Ack(lease.lease_id, lease.attempt) for lease in rest])], Demand(0, is_idle=True))
     await order_and_forget(frontier, url, name)

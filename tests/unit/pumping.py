@@ -25,11 +25,13 @@ from scrapy_prioqueue.frontier.base import (
     Orders,
     Push,
     Recall,
+    Report,
 )
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.memory import MemoryFrontier, MemoryStore
 from scrapy_prioqueue.frontier.operations import payload_size
 from scrapy_prioqueue.frontier.policy import LimitsInForce, Policy
+from scrapy_prioqueue.frontier.runs import FleetTotals
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage, Waits
 from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome
@@ -154,8 +156,8 @@ class RemoteFrontier(Frontier):
     async def report_slow(self, pages: Sequence[SlowPage], blocked: Blocked | None = None) -> None:
         await self._carried_out(Call("report_slow", in_loop_time()), lambda: self.inner.report_slow(pages, blocked))
 
-    async def leave(self) -> None:
-        await self._carried_out(Call("leave", in_loop_time()), self.inner.leave)
+    async def leave(self, report: Report | None = None) -> FleetTotals | None:
+        return await self._carried_out(Call("leave", in_loop_time()), lambda: self.inner.leave(report))
 
     async def count_letters(self) -> int:
         return await self.inner.count_letters()

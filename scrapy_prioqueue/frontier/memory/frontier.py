@@ -28,6 +28,7 @@ from scrapy_prioqueue.frontier.base import (
     Push,
     Refuse,
     Release,
+    Report,
 )
 from scrapy_prioqueue.frontier.memory.direct import MemoryDirect
 from scrapy_prioqueue.frontier.memory.leases import Held
@@ -221,7 +222,7 @@ class MemoryFrontier(Frontier):
     async def listen(self, ring: Callable[[], object]) -> None:
         return
 
-    async def leave(self) -> None:
+    async def leave(self, report: Report | None = None) -> None:
         crawl = self._crawl()
         if crawl is None or not self._is_last_session():
             return

@@ -31,6 +31,7 @@ from scrapy_prioqueue.frontier.base import (
     Lease,
     Push,
     Recall,
+    Report,
 )
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.operations import payload_size
@@ -44,6 +45,7 @@ from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.lost import take_lost
 from scrapy_prioqueue.frontier.redis.memory_watch import MemoryWatch
 from scrapy_prioqueue.frontier.redis.orders import OrderBook
+from scrapy_prioqueue.frontier.redis.recording import Recorder
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import seen_argument
 from scrapy_prioqueue.frontier.redis.servers import ServerChanged
@@ -73,6 +75,7 @@ from scrapy_prioqueue.frontier.redis.wire import (
     read_waits,
     slow_json,
 )
+from scrapy_prioqueue.frontier.runs import FleetTotals
 from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, MOST_SLOTS, Blocked, SlowPage, Waits
 
 REAP_LIMIT = 50
@@ -126,6 +129,7 @@ class RedisFrontier(Frontier):
         self.address = connection.address
         self._keys = Keys(config.name)
         self._session = Session(config, connection, self._keys, nonce, epoch, heard_ms)
+        self._recorder = Recorder(config, self._session, connection, self._keys)
         self._applied = 0
         self._is_in_doubt = False
         self._cut_offs = 0
@@ -494,10 +498,21 @@ class RedisFrontier(Frontier):
         recovered, _ = await self._recover(held, max_attempts=0)
         return recovered
 
-    async def leave(self) -> None:
-        reply = await self._session.call("leave", (*self._session.arguments(), self._session.ttl_ms))
-        if reply[0] == OK and reply[1]:
-            await self._session.clear(reply[1].decode())
+    async def record(self, report: Report) -> float:
+        return await self._recorder.record(report)
+
+    async def leave(self, report: Report | None = None) -> FleetTotals | None:
+        calls: list[tuple[str, Sequence[Argument]]] = [("leave", (*self._session.arguments(), self._session.ttl_ms))]
+        if report is not None:
+            calls.insert(0, await self._recorder.call(report))
+        reply = (await self._session.run(calls))[-1]
+        if isinstance(reply, FrontierFull):
+            raise reply
+        if reply[0] != OK or not reply[1]:
+            return None
+        totals = None if report is None else await self._recorder.totals()
+        await self._session.clear(reply[1].decode())
+        return totals
 
     async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
         found: list[DeadLetter] = []
@@ -527,6 +542,7 @@ class RedisFrontier(Frontier):
         return int(await self._connection.ask(lambda client: client.zcard(self._keys.died)))
 
     async def close(self) -> None:
+        await self._recorder.close()
         await self._connection.close()
 
     async def _recover(self, held: Sequence[tuple[int, int]], *, max_attempts: int) -> tuple[int, list[DeadLetter]]:

@@ -17,8 +17,9 @@ TYPES: Mapping[str, str] = {
     **dict.fromkeys(("state", "stats", "pace", "turns", "leased", "lost", "alone", "refused", "dead"), "hash"),
     **dict.fromkeys(("sessions", "claims", "granted", "info", "work", "stops", "served", "kept", "slow"), "hash"),
     **dict.fromkeys(("limits", "delays", "running", "budgets", "used", "passes"), "hash"),
+    **dict.fromkeys(("runs", "numbers", "history"), "hash"),
     **dict.fromkeys(("queue", "suspects", "ready", "delayed", "waiting", "leases", "died", "ended"), "zset"),
-    **dict.fromkeys(("paced", "closed", "unsorted", "ordered"), "zset"),
+    **dict.fromkeys(("paced", "closed", "unsorted", "ordered", "ran"), "zset"),
     **dict.fromkeys(("workers", "busy", "hungry"), "zset"),
     **{"seen": "hash", "marks": "set", "counted": "set", "returning": "set"},
 }

@@ -13,8 +13,8 @@ KEPT_BY_ALL = frozenset(
 )
 """Nouns kept by every clearing: the state of the frontier, its counters and its workers."""
 
-KEPT_BY_RESTART = KEPT_BY_ALL | {"ended", "dead", "died"}
-"""Nouns kept for a new crawl: ended crawls and dead letters, too."""
+KEPT_BY_RESTART = KEPT_BY_ALL | {"ended", "dead", "died", "runs", "ran", "numbers", "history"}
+"""Nouns kept for a new crawl: ended crawls, dead letters and the history, too."""
 
 KEPT_BY_KEEP = KEPT_BY_RESTART | {"seen"}
 """Nouns kept for a new crawl if `PRIOQUEUE_ON_FINISH` is "keep"."""

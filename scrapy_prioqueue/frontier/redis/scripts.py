@@ -31,7 +31,7 @@ _PARTS = (
     *("trials", "moves", "letters", "refusals"),
     *("times", "shapes", "seen", "bits", "filters", "bloom", "timed"),
     *("pushes", "orders", "floods", "candidates", "queues", "passes", "grants"),
-    *("crawls", "policy"),
+    *("crawls", "policy", "history"),
 )
 LIBRARY = tuple(f"lib/{part}" for part in _PARTS)
 """Files of the library in loading order; a script is joined with only the functions and locals that it uses."""

@@ -188,6 +188,21 @@ class Session:
         """The nonce since the latest fence."""
         return self._nonce
 
+    @property
+    def run_id(self) -> str:
+        """Id of this process's run, which fences don't change."""
+        return self._nonce.partition(".")[0]
+
+    @property
+    def joined_ms(self) -> int:
+        """When this process joined first."""
+        return self._joined_ms
+
+    @property
+    def created_ms(self) -> int:
+        """When the crawl began."""
+        return int(self._created_ms)
+
     def begin(self) -> None:
         """Begin a new session, as another process would."""
         self._nonce, self._fences = f"{token_hex(8)}.0", 0
@@ -200,7 +215,7 @@ class Session:
         operations have been put into other batches.
         """
         self._fences += 1
-        before, self._nonce = self._nonce, f"{self._nonce.partition('.')[0]}.{self._fences}"
+        before, self._nonce = self._nonce, f"{self.run_id}.{self._fences}"
         try:
             await self.enter(last_batch=last_batch, flush=False)
         except BaseException:
@@ -209,7 +224,7 @@ class Session:
             raise
 
     def _is_own(self, nonce: str) -> bool:
-        return nonce.partition(".")[0] == self._nonce.partition(".")[0]
+        return nonce.partition(".")[0] == self.run_id
 
     async def look_up(self) -> Known:
         fields = ["epoch", "created_ms", "phase", f"evicted:{self._config.worker}"]

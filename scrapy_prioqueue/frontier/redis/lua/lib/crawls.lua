@@ -12,7 +12,7 @@ local FORGOTTEN_FIELDS = {
 local FORGOTTEN_KEYS = {
   "stats", "workers", "busy", "hungry", "sessions", "info", "claims", "stops", "work", "pace", "kept",
   "limits", "budgets", "used", "delays", "paced", "closed", "running", "passes",
-  "counted:limits", "counted:budgets", "returning", "ordered"}
+  "counted:limits", "counted:budgets", "returning", "ordered", "history", "numbers"}
 
 -- Whether the client that clears or imports was not heard of for so long that it counts as lost.
 function lib.is_stale(cleaning_ms)
