@@ -19,7 +19,7 @@ from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Ack, Exchanged, Frontier, FrontierConfig, Lease, Orders, Push, Recall
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Policy
-from scrapy_prioqueue.pump.host import PumpConfig
+from scrapy_prioqueue.pump.host import PumpConfig, Trouble
 from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.runtime import AsyncioRunner
@@ -79,6 +79,15 @@ class QuietHost:
     def lost(self, lease_id: int) -> bool:
         """No page is reported as slow."""
         return False
+
+    def degraded(self, cause: Trouble, detail: str) -> None:
+        """Nobody needs to know."""
+
+    def recovered(self, cause: Trouble, after_s: float) -> None:
+        """Nobody needs to know."""
+
+    def lost_leases(self, leases: Sequence[Lease], *, are_started: bool) -> None:
+        """Nobody needs to know."""
 
     def changed_kept(self) -> Kept | None:
         return None

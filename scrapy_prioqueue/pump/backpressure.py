@@ -39,6 +39,7 @@ class Rejections(Generic[Tag]):
         self._outbox = outbox
         self._clock = clock
         self.is_full = False
+        self._full_since = clock()
         self.must_wait = False
         self.retry_at = clock()
         self.must_look_up = False
@@ -81,7 +82,8 @@ class Rejections(Generic[Tag]):
         self.must_look_up = True
         self._host.count(EXCHANGE_FULL_STAT)
         if not self.is_full:
-            self.is_full = True
+            self.is_full, self._full_since = True, self._clock()
+            self._host.degraded("full", str(rejection))
             logger.warning(
                 "%s; new requests, and the acks of the pages on which they were found, wait in this worker until"
                 " there is room. Meanwhile it crawls stored requests, which frees memory",
@@ -93,12 +95,18 @@ class Rejections(Generic[Tag]):
             # The server has accepted some requests, so the next, larger batch is sent at once.
             self.retry_at = self._clock()
         else:
-            self.is_full = False
+            self._end_full()
             logger.info("The frontier stores requests again")
+
+    def _end_full(self) -> None:
+        if self.is_full:
+            self.is_full = False
+            self._host.recovered("full", self._clock() - self._full_since)
 
     def _abandon(self, rejection: CrawlEnded) -> None:
         # No request waits any more. `start()` is still read to its end, although its requests are rejected.
-        self.is_full = self.must_wait = False
+        self._end_full()
+        self.must_wait = False
         lost = self._outbox.abandon()
         if lost:
             logger.warning("%d requests were not stored: %s", lost, rejection)

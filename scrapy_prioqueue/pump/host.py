@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from scrapy_prioqueue.frontier.base import Exchanged, Lease, Orders, Push, Recall
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome
 
 Tag = TypeVar("Tag")
+
+Trouble = Literal["outage", "full"]
+"""What keeps a worker from working with the server as usual: it doesn't answer, or it accepts no new requests."""
 
 
 class Slots(Protocol):
@@ -76,6 +79,15 @@ class Host(Protocol[Tag]):
 
     def lost(self, lease_id: int) -> bool:
         """Called when a page that may never end has lost its lease; return whether others should get it first."""
+
+    def degraded(self, cause: Trouble, detail: str) -> None:
+        """Called when such a trouble begins."""
+
+    def recovered(self, cause: Trouble, after_s: float) -> None:
+        """Called when it ends."""
+
+    def lost_leases(self, leases: Sequence[Lease], *, are_started: bool) -> None:
+        """Called when a renewal finds that this worker has lost leases, before `lost`."""
 
     def push_of(self, lease: Lease) -> Push:
         """Return a push of a leased request, with its fingerprint if it is filtered."""

@@ -111,6 +111,14 @@ class Leases(Generic[Tag]):
                 must_leave = self._host.lost(lease_id) or must_leave
         return must_leave
 
+    def report_lost(self, lost: set[int]) -> None:
+        """Report the leases with these ids to the host, which this worker has lost."""
+        started = [held.lease for held in (*self.held.values(), *self.outbox.waiting_settled())]
+        for leases, are_started in ((started, True), (self.inbox, False)):
+            found = [lease for lease in leases if lease.lease_id in lost]
+            if found:
+                self._host.lost_leases(found, are_started=are_started)
+
     def started_tokens(self) -> list[tuple[int, int]]:
         """Return the tokens of leases that are running, or finished and not confirmed; as thread-safe as `tokens`."""
         runs = [held.token for held in self.held.copy().values() if held.is_leased]
@@ -266,6 +274,8 @@ class Renewals:
             self._note_lost([lease_id for lease_id in beat.lost if lease_id in here])
 
     def _note_lost(self, lost: Sequence[int]) -> None:
+        if lost:
+            self._leases.report_lost(set(lost))
         self._leases.inbox.discard(lost)
         self._leases.lose(lost)
         self._host.count(LEASE_LOST_STAT, len(lost))

@@ -91,10 +91,10 @@ class Failures:
         """Count a request found in the outage."""
         self._found += 1
 
-    def note_slow(self, address: str) -> None:
-        """Begin an outage, because an answer is overdue by `SLOW_S`."""
-        if self.is_on or self._is_slow:
-            return
+    def note_slow(self, address: str) -> bool:
+        """Begin an outage, because an answer is overdue by `SLOW_S`; return False if one has begun already."""
+        if self.is_away:
+            return False
         self._is_slow = True
         self._reset(SLOW_S)
         logger.info(
@@ -102,6 +102,7 @@ class Failures:
             address,
             SLOW_S,
         )
+        return True
 
     def _reset(self, ago_s: float) -> None:
         self._since = self._clock() - ago_s
@@ -511,6 +512,8 @@ class Outage(Generic[Tag]):
             workers: number of workers that will retry, as far as is known.
         """
         self._host.count(OUTAGES_STAT, not self.failures.is_on)
+        if not self.failures.is_away:
+            self._host.degraded("outage", str(error))
         self.failures.begin(error, only_leased=self._only_leased, has_limits=self._has_limits, workers=workers)
         self.claims.note_outage(self.failures.since)
 
@@ -518,7 +521,8 @@ class Outage(Generic[Tag]):
         """Begin to start requests found here, if allowed; called again at each failed attempt."""
         if not self._goes_on:
             return
-        self.failures.note_slow(self._frontier.address)
+        if self.failures.note_slow(self._frontier.address):
+            self._host.degraded("outage", f"no answer from the frontier at {self._frontier.address} for {SLOW_S:g} s")
         self.claims.note_outage(self.failures.since)
         if self._has_limits:
             self._limit_shares.begin()
@@ -560,6 +564,8 @@ class Outage(Generic[Tag]):
             self.queue.end()
         self._limit_shares.end()
         self._grace.cancel()
+        if self.failures.is_away:
+            self._host.recovered("outage", self._clock() - self.failures.since)
         return self.failures.end(self._frontier.address)
 
     def look(self, *, is_back: bool) -> None:

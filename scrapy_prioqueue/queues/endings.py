@@ -40,6 +40,7 @@ from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.outbox import bury
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.budgets import Costs, with_label
+from scrapy_prioqueue.queues.events import Events
 from scrapy_prioqueue.queues.reports import too_large
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.stats import DEAD_STATS, LEASE_REFUSED_STAT, LEASE_RELEASED_STAT, REQUEUED_STAT
@@ -278,6 +279,7 @@ class Endings:
         codec: RequestCodec,
         pump: Pump[Request],
         budgets: Costs,
+        events: Events,
     ) -> None:
         assert crawler.stats is not None
         self._stats = crawler.stats
@@ -286,7 +288,8 @@ class Endings:
         self._codec = codec
         self._pump = pump
         self._budgets = budgets
-        self.unreadable = Unreadable(crawler, engine, pump, config.name)
+        self._events = events
+        self.unreadable = Unreadable(crawler, engine, pump, config.name, events)
         self._dead_on = config.dead_letter_on
         self._engine = engine
         self._drops: Counter[int] = Counter()
@@ -349,13 +352,16 @@ class Endings:
         spent = self._budgets.spent(request, lease) if self._budgets.is_on else None
         if not isinstance(verdict, Dead) or verdict.reason not in self._dead_on:
             return Ack(lease.lease_id, lease.attempt, spent)
-        self._note_dead(request, verdict)
+        self._note_dead(request, verdict, lease.lease_id)
         return Fail(lease.lease_id, lease.attempt, verdict.reason, verdict.detail, verdict.traceback, spent)
 
-    def _note_dead(self, request: Request, verdict: Dead) -> None:
+    def _note_dead(self, request: Request, verdict: Dead, letter_id: int | None = None) -> None:
         self._stats.inc_value(DEAD_STATS[verdict.reason])
         self._log.info(
             "%s becomes a dead letter (%s): %s", in_a_line(request), verdict.reason, in_a_line(verdict.detail)
+        )
+        self._events.dead_lettered(
+            request, verdict.reason, verdict.detail, traceback=verdict.traceback, letter_id=letter_id
         )
 
 
@@ -422,13 +428,14 @@ class Unreadable:
         name: of the frontier.
     """
 
-    def __init__(self, crawler: Crawler, engine: Engine, pump: Pump[Request], name: str) -> None:
+    def __init__(self, crawler: Crawler, engine: Engine, pump: Pump[Request], name: str, events: Events) -> None:
         assert crawler.stats is not None
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._stats = crawler.stats
         self._engine = engine
         self._pump = pump
         self._name = name
+        self._events = events
         self._causes: Counter[str] = Counter()
         self._refused: set[int] = set()
         self._row: set[int] = set()
@@ -510,6 +517,7 @@ class Unreadable:
             exc_info=None if is_expected else error,
         )
         self._stats.inc_value(DEAD_STATS[DEAD_BY_DECODE])
+        self._events.dead_lettered(None, DEAD_BY_DECODE, detail, letter_id=lease.lease_id)
         self._pump.finish(Fail(lease.lease_id, lease.attempt, DEAD_BY_DECODE, detail))
 
 

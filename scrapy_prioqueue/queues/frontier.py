@@ -38,12 +38,14 @@ from scrapy_prioqueue.frontier.base import (
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import SlotNote
 from scrapy_prioqueue.printable import in_a_line
+from scrapy_prioqueue.pump.host import Trouble
 from scrapy_prioqueue.pump.leases import FoundOn
 from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.base import RequestQueue, pump_config
 from scrapy_prioqueue.queues.budgets import Costs, with_label
 from scrapy_prioqueue.queues.endings import Endings, Requeue, Verdicts, again_of, note_lost, was_handed_out
+from scrapy_prioqueue.queues.events import Events
 from scrapy_prioqueue.queues.feeds import Feeds
 from scrapy_prioqueue.queues.idle import LOOK_S, Idleness
 from scrapy_prioqueue.queues.kept import COOKIEJAR, CookieSessions, KeptQueue, KeptRequest
@@ -58,6 +60,7 @@ from scrapy_prioqueue.queues.starts import OWN_META, Holding, StartRequests, is_
 from scrapy_prioqueue.runtime import Runner, Timer, call_later
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.settings.slot_names import ALWAYS_SHORT, why_too_long
+from scrapy_prioqueue.signals import frontier_degraded, frontier_recovered, lease_lost, request_not_stored
 from scrapy_prioqueue.stats import (
     DEQUEUED_MEMORY_STAT,
     DEQUEUED_REDIS_STAT,
@@ -100,8 +103,7 @@ class FrontierQueue(RequestQueue):
         assert crawler.request_fingerprinter is not None
         self._spider: Spider = crawler.spider
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
-        self._stats, self._signals = crawler.stats, crawler.signals
-        self._counter = StatCounter(crawler.stats)
+        self._stats, self._signals, self._counter = crawler.stats, crawler.signals, StatCounter(crawler.stats)
         self._config, self._dupefilter = config, dupefilter
         self._filters: DupeFilter | None = dupefilter if filters_by_frontier(dupefilter) else None  # type: ignore[assignment]
         self.engine = Engine(crawler)
@@ -142,6 +144,7 @@ class FrontierQueue(RequestQueue):
         self._feeds = Feeds(self.engine, crawler.spider)
         self._storing: Request | None = None
         self._is_drained = False
+        self._events = Events(crawler, lambda: self._pump.consider())
         self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config(config))
         seeds_keys = () if frontier.is_local else config.seeds_keys
         self._idleness = Idleness(crawler, self.engine, self._pump, self._kept, self._has_requests, seeds_keys)
@@ -149,7 +152,9 @@ class FrontierQueue(RequestQueue):
         self._verdicts = Verdicts(crawler, self.engine, config, Layers(crawler, config))
         self._budgets = Costs(crawler, config.policy, None if frontier.is_local else config.name)
         self._politeness = Politeness(crawler, config, self._slots, self._note)
-        self._endings = Endings(crawler, config, self.engine, self._verdicts, self._codec, self._pump, self._budgets)
+        self._endings = Endings(
+            *(crawler, config, self.engine, self._verdicts, self._codec, self._pump, self._budgets, self._events)
+        )
 
     def join(self) -> Deferred[Joined]:
         """Join the crawl."""
@@ -361,6 +366,7 @@ class FrontierQueue(RequestQueue):
             self._reports.kept_at_close(len(self._kept), self._kept.count_rootless())
         closed: Deferred[Any] = self._pump.close(self._config.close_timeout_s)
         closed.addCallback(self._reports.left, self._config.name)
+        closed.addCallback(lambda _: self._events.close(self._config.close_timeout_s))
         return closed.addCallback(lambda _: self._dupefilter.close(reason))
 
     @property
@@ -447,6 +453,7 @@ class FrontierQueue(RequestQueue):
             RequestError: it must not stay in this process.
         """
         self._reports.kept(request, error, is_from_start=is_from_start)
+        self._events.send(request_not_stored, request=request, kind=error.kind, reason=str(error))
 
     def too_large(self, push: Push, tag: Request | None, roots: Sequence[HeldRequest]) -> None:
         assert tag is not None
@@ -554,8 +561,7 @@ class FrontierQueue(RequestQueue):
         if answer.lost:
             self._reports.lost(answer.lost)
         for letter in answer.buried:
-            self._reports.buried(self._shown(letter), letter)
-            self._forget(letter.payload)
+            self._note_buried(letter)
         if answer.has_forgotten:
             self._reports.forgotten()
         for warning in answer.warnings:
@@ -570,11 +576,31 @@ class FrontierQueue(RequestQueue):
             name = None if self._pump.frontier.is_local else self._config.name
             self._reports.letters_dropped(answer.letters_dropped, name, self._pump.frontier.config.dead_limit)
 
-    def _shown(self, letter: DeadLetter) -> Request | str:
+    def _note_buried(self, letter: DeadLetter) -> None:
+        """Report a request that the frontier has made a dead letter, since it was lost too often."""
+        request = self._decoded(letter)
+        shown = request or f"request {letter.lease_id} of slot {letter.slot}"
+        self._reports.buried(shown, letter)
+        self._events.dead_lettered(request, letter.reason, letter.detail, letter_id=letter.lease_id)
+        self._forget(letter.payload)
+
+    def _decoded(self, stored: DeadLetter | Lease) -> Request | None:
         try:
-            return self._codec.decode(letter.payload, letter.slot)
+            return self._codec.decode(stored.payload, stored.slot)
         except DecodeError:
-            return f"request {letter.lease_id} of slot {letter.slot}"
+            return None
+
+    def degraded(self, cause: Trouble, detail: str) -> None:
+        self._events.send(frontier_degraded, cause=cause, detail=detail)
+
+    def recovered(self, cause: Trouble, after_s: float) -> None:
+        self._events.send(frontier_recovered, cause=cause, after_s=after_s)
+
+    def lost_leases(self, leases: Sequence[Lease], *, are_started: bool) -> None:
+        running = {lease.lease_id: request for request, lease in self._in_progress.values()}
+        for lease in leases:
+            request = running.get(lease.lease_id) or self._decoded(lease)
+            self._events.send(lease_lost, request=request, is_started=are_started)
 
     def ordered(self, orders: Orders) -> None:
         self._is_drained = orders.is_drained
@@ -628,7 +654,8 @@ class FrontierQueue(RequestQueue):
 
     def has_own_work(self) -> bool:
         # If `start()` or a filter has raised, the crawl must not end: a later run reads `start()` again and continues.
-        return self._starts.are_coming or self._starts.are_missing or self._kept.is_busy
+        has_requests = self._starts.are_coming or self._starts.are_missing or self._kept.is_busy
+        return has_requests or not self._events.are_handled
 
     def free_places(self) -> int:
         takes_none = self._holding.is_on or self._gives_way_until > monotonic()

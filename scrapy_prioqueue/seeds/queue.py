@@ -276,6 +276,7 @@ class SeededQueue(FrontierQueue):
         seed = opened.seed
         self._seeds_log.error("Seed %s of %s becomes a dead letter: %s", brief(seed.data), seed.key, in_a_line(why))
         self.count(DEAD_STATS[DEAD_BY_DECODE])
+        self._events.dead_lettered(None, DEAD_BY_DECODE, detail_of(seed.key, why))
         push = Push(self._dead_rank, SLOT, seed.data)
         opened.waiting += 1
         opened.is_dropped = False

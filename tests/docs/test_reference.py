@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from scrapy_prioqueue import errors, stats
+from scrapy_prioqueue import errors, signals, stats
 from scrapy_prioqueue.frontier.base import (
     Ack,
     Batch,
@@ -68,6 +68,18 @@ def parsed(source: str) -> ast.Module:
     # In a thread: the parser of Python 3.11 counts wrong in the greenlets in which pytest-twisted runs tests.
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(ast.parse, source).result()
+
+
+# Signals
+
+
+def test_signals_are_those_of_the_module() -> None:
+    page = REFERENCE / "signals.md"
+    documented = [name.strip("`") for name, _ in rows(page, "signal")]
+    with_arguments = {name.strip("`") for name, *_ in rows(page, "signal of this package")}
+
+    assert documented == [name for name, value in vars(signals).items() if type(value) is object]
+    assert with_arguments == {"all", *documented}
 
 
 # Settings

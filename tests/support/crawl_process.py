@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,15 @@ from scrapy import crawler as scrapy_crawler
 from scrapy.crawler import Crawler
 from scrapy.utils.misc import load_object
 
+from scrapy_prioqueue import signals as prioqueue_signals
+
 EVENTS_SETTING = "TESTS_EVENTS"
+
+PRIOQUEUE_SIGNALS = [name for name in vars(prioqueue_signals) if not name.startswith("_")]
 
 
 class Recorder:
-    """An extension that appends a JSON line for each event: an item, a request scheduled or dropped, the end.
+    """An extension that appends a JSON line for each event: an item, a request scheduled or dropped, a signal, the end.
 
     Args:
         path: of the file.
@@ -36,6 +41,8 @@ class Recorder:
         crawler.signals.connect(recorder.request_scheduled, signals.request_scheduled)
         crawler.signals.connect(recorder.request_dropped, signals.request_dropped)
         crawler.signals.connect(recorder.spider_closed, signals.spider_closed)
+        for name in PRIOQUEUE_SIGNALS:
+            crawler.signals.connect(recorder.handler_of(name), getattr(prioqueue_signals, name), weak=False)
         return recorder
 
     def item_scraped(self, item: Any) -> None:
@@ -49,6 +56,15 @@ class Recorder:
 
     def spider_closed(self, reason: str) -> None:
         self._write("closed", reason)
+
+    def handler_of(self, name: str) -> Callable[..., None]:
+        """Return a handler of one of this package's signals."""
+
+        def handle(**arguments: Any) -> None:
+            del arguments["signal"], arguments["sender"]
+            self._write(name, arguments)
+
+        return handle
 
     def _write(self, kind: str, value: Any) -> None:
         with self._path.open("a") as file:

@@ -33,7 +33,7 @@ from scrapy_prioqueue.frontier.operations import payload_size
 from scrapy_prioqueue.frontier.policy import LimitsInForce, Policy
 from scrapy_prioqueue.frontier.runs import FleetTotals
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage, Waits
-from scrapy_prioqueue.pump.host import PumpConfig
+from scrapy_prioqueue.pump.host import PumpConfig, Trouble
 from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.runtime import AsyncioRunner, InlineRunner
@@ -285,6 +285,8 @@ class FakeHost:
         self.orders: list[Orders] = []
         self.stopped_by: Exception | None = None
         self.lost_pages: list[int] = []
+        self.troubles: list[tuple[str, str]] = []
+        self.lost_names: list[tuple[str, bool]] = []
         self.gives_way = False
         self.own_work = True
         self.closing = False
@@ -320,6 +322,15 @@ class FakeHost:
     def lost(self, lease_id: int) -> bool:
         self.lost_pages.append(lease_id)
         return self.gives_way
+
+    def degraded(self, cause: Trouble, detail: str) -> None:
+        self.troubles.append((cause, detail))
+
+    def recovered(self, cause: Trouble, after_s: float) -> None:
+        self.troubles.append((cause, f"over after {after_s:.1f} s"))
+
+    def lost_leases(self, leases: Sequence[Lease], *, are_started: bool) -> None:
+        self.lost_names += [(lease.payload.decode(), are_started) for lease in leases]
 
     def push_of(self, lease: Lease) -> Push:
         return Push(lease.rank, lease.slot, lease.payload, self.fingerprints.get(lease.payload))

@@ -41,6 +41,7 @@ class Bench:
             RequestCodec(crawler.spider),
             cast("Any", pump),
             cast("Any", budgets),
+            cast("Any", SimpleNamespace(dead_lettered=lambda *_, **__: None)),
         )
 
     def hand_out(self) -> Request:

@@ -294,6 +294,7 @@ async def test_unstarted_lease_that_was_lost_is_forgotten() -> None:
 
     assert lease.lease_id not in bench.pump.held
     assert bench.host.stats.get("prioqueue/lease/lost") == 1
+    assert bench.host.lost_names == [("a", False)]
 
 
 # Work from elsewhere

@@ -197,6 +197,7 @@ async def test_server_that_is_full_and_away_and_full_again_is_warned_of_once(cap
     assert len(messages) == 2
     assert "maxmemory" in messages[0]
     assert messages[1] == "The frontier stores requests again"
+    assert [cause for cause, _ in bench.host.troubles] == ["full", "outage", "outage", "full"]
 
 
 # A crawl that is over

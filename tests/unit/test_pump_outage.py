@@ -299,6 +299,9 @@ async def test_answer_that_takes_long_lets_the_crawl_continue_with_what_is_in_no
     await until(lambda: depth(bench).accepted == 2, what="both are stored")
     assert depth(bench) == Depth(accepted=2, pending=1, leased=1, workers=1)
     assert "prioqueue/exchange/failed" not in bench.host.stats
+    begun, ended = bench.host.troubles
+    assert begun == ("outage", f"no answer from the frontier at {bench.remote.address} for 3 s")
+    assert ended[0] == "outage"
 
 
 @in_virtual_time
@@ -464,6 +467,10 @@ async def test_requests_done_in_an_outage_are_reported_at_its_end(caplog: pytest
     assert (warning.levelname, info.levelname) == ("WARNING", "INFO")
     assert "continues with leased requests" in warning.getMessage()
     assert "1 requests were started and 2 were found here" in info.getMessage()
+    begun, ended = bench.host.troubles
+    assert begun[0] == ended[0] == "outage"
+    assert begun[1] in warning.getMessage()
+    assert ended[1].removeprefix("over ") in info.getMessage()
 
 
 def test_errors_of_another_kind_than_the_first_are_reported_once_each(caplog: pytest.LogCaptureFixture) -> None:

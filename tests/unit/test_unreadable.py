@@ -52,7 +52,7 @@ def engine() -> Any:
 
 @pytest.fixture
 def unreadable(pump: Any, engine: Any) -> Unreadable:
-    return Unreadable(get_crawler(), engine, pump, "two words")
+    return Unreadable(get_crawler(), engine, pump, "two words", Mock())
 
 
 def test_refused_requests_are_logged_by_url_and_thinned_for_each_cause(
