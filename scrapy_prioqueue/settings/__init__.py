@@ -77,6 +77,9 @@ class Config:
     journal_limit: int
     wait_replicas: int
     seen_cache: int
+    scale_drain_time_s: float
+    scale_min: int
+    scale_max: int
     seen: SeenPolicy
     policy: Policy
     obey_retry_after: bool
@@ -107,6 +110,9 @@ class Config:
         theirs = adopted(settings)
         values = {**{name: _read(settings, name) for name in SETTINGS}, **theirs.values}
         _check_tiers(values)
+        if values["PRIOQUEUE_SCALE_MIN"] > values["PRIOQUEUE_SCALE_MAX"]:
+            why = f"must not be above PRIOQUEUE_SCALE_MAX, {values['PRIOQUEUE_SCALE_MAX']}"
+            raise SettingError("PRIOQUEUE_SCALE_MIN", values["PRIOQUEUE_SCALE_MIN"], why)
         order = values["PRIOQUEUE_ORDER"] or queue_order(settings)
         parts, seen_name = _Parts(spider_name, argument), values["PRIOQUEUE_SEEN_NAME"]
         fields = {field: values[name] for field, name in _settings_by_field(cls).items()}

@@ -351,4 +351,12 @@ SETTINGS: Mapping[str, Setting] = {
         ip_address,
         'IP address on which a worker serves its metrics; "0.0.0.0" for all addresses of its machine.',
     ),
+    "PRIOQUEUE_SCALE_DRAIN_TIME": Setting(
+        600.0,
+        timeout,
+        "Seconds in which the requests that can start should be done; determines how many workers"
+        " `scrapy frontier scale` recommends.",
+    ),
+    "PRIOQUEUE_SCALE_MIN": Setting(0, limit, "Minimum number of workers that it recommends, also after the crawl."),
+    "PRIOQUEUE_SCALE_MAX": Setting(10, limit, "Maximum number of workers that it recommends."),
 }

@@ -21,7 +21,7 @@ TYPES: Mapping[str, str] = {
     **dict.fromkeys(("queue", "suspects", "ready", "delayed", "waiting", "leases", "died", "ended"), "zset"),
     **dict.fromkeys(("paced", "closed", "unsorted", "ordered", "ran"), "zset"),
     **dict.fromkeys(("workers", "busy", "hungry"), "zset"),
-    **{"seen": "hash", "marks": "set", "counted": "set", "returning": "set"},
+    **{"seen": "hash", "marks": "set", "counted": "set", "returning": "set", "scale": "list"},
 }
 """Nouns of all keys of a frontier, and their types."""
 

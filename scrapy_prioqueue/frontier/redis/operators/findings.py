@@ -103,6 +103,7 @@ class Rates:
         done_per_s: requests acked.
         accepted_per_s: requests stored.
         gone_per_s: requests given up or removed.
+        counted_ms: beginning and end of the time over which these were counted; 0 and 0 if unknown.
         left_s: seconds until nothing is left at these rates; None also while the frontier grows.
         history: requests acked in each 10 s of the last five minutes, the current ones last; empty if unknown.
         is_growing: more were stored than acked, given up and removed in the last ten to twenty seconds.
@@ -114,6 +115,7 @@ class Rates:
     history: Sequence[int] = ()
     is_growing: bool = False
     gone_per_s: float = 0.0
+    counted_ms: tuple[int, int] = (0, 0)
 
     @property
     def drain_per_s(self) -> float | None:

@@ -390,12 +390,14 @@ def pace_of(fields: Mapping[str, str], now_ms: int, created_ms: int, unfinished:
     # Nothing done lately is a pace, too, if at that of the minute there would have been enough.
     is_enough = max(counted("d", lately), counted("d", span) * lately_s / seconds) >= ENOUGH
     span, seconds = (lately, lately_s) if is_enough else (span, seconds)
+    until_ms = min(now_ms, span.stop * BUCKET_MS)
     done, accepted, gone = (counted(kind, span) / seconds for kind in "dax")
     drain = done + gone - accepted
     left_s = unfinished / drain if unfinished and drain > 0 else None
     history = [int(fields.get(f"d{bucket}", 0)) for bucket in range(current - HISTORY_BUCKETS + 1, current + 1)]
     is_growing = counted("d", lately) + counted("x", lately) < counted("a", lately)
-    return Rates(done, accepted, 0.0 if not unfinished else left_s, history, is_growing, gone)
+    left_s = left_s if unfinished else 0.0
+    return Rates(done, accepted, left_s, history, is_growing, gone, (until_ms - round(seconds * 1000), until_ms))
 
 
 def has_crawl(found: Mapping[str, str]) -> bool:

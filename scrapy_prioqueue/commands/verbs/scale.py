@@ -1,0 +1,100 @@
+"""`scrapy frontier scale`: how many workers are useful now."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import fields
+from threading import Event
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.options import count, seconds
+from scrapy_prioqueue.commands.output import Cell, counted, duration, number, pairs, rate
+from scrapy_prioqueue.commands.verb import FINE, Verb
+from scrapy_prioqueue.errors import FrontierUnavailable
+from scrapy_prioqueue.monitoring.adviser import Adviser, write_scale_key
+from scrapy_prioqueue.monitoring.scaling import Advice
+
+WATCH_S = 15.0
+
+
+class ScaleVerb(Verb):
+    """Shows how many workers are useful, or keeps that in Redis for autoscalers."""
+
+    name = "scale"
+    summary = "how many workers are useful now, and why; for autoscalers"
+    examples = ("", "--json", "--watch", "--watch 30 --json")
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--watch",
+            type=seconds,
+            nargs="?",
+            const=WATCH_S,
+            metavar="S",
+            help="store the number in Redis every S seconds, as the length of a list (default: %(const)s)",
+        )
+        parser.add_argument("--count", type=count, metavar="N", help="end after storing it N times (default: never)")
+
+    def run(self, context: Context, options: Namespace) -> int:
+        adviser = Adviser(context.config)
+        if options.watch is None:
+            advice = adviser.read(context.inspector)
+            if not advice.workers:
+                # Without a frontier the user is told so, as by other verbs.
+                context.state()
+            context.output.found(advice, drawing(advice, context.name))
+            return FINE
+        try:
+            _watch(context, adviser, options)
+        except KeyboardInterrupt:
+            # Ctrl-C is the usual way to end this.
+            return FINE
+        return FINE
+
+
+def _watch(context: Context, adviser: Adviser, options: Namespace) -> None:
+    """Store the number repeatedly; while the server is unavailable, retry."""
+    output, pause, done = context.output, Event(), 0
+    while True:
+        try:
+            advice = adviser.read(context.inspector)
+            write_scale_key(context.link, context.name, advice.workers)
+            document: object = advice
+            line = f"{counted(advice.workers, 'worker')} useful, {number(advice.running)} running: {advice.why}"
+        except FrontierUnavailable as error:
+            document, line = {"error": str(error)}, f"{error}; trying again"
+        if output.as_json:
+            output.json_line(document)
+        else:
+            output.show(line)
+        done += 1
+        if done == options.count:
+            return
+        pause.wait(options.watch)
+
+
+def drawing(advice: Advice, name: str) -> RenderableType:
+    """Return the advice for people."""
+    headline = Text.assemble(
+        (name, "bold"), ": ", (counted(advice.workers, "worker"), "green"), f" useful, {number(advice.running)} running"
+    )
+    about = "≈" if advice.is_sampled else ""
+    facts: list[tuple[str, Cell]] = [
+        ("why", advice.why),
+        ("bound by", f"{advice.bound_by}; from {number(advice.least)} to {number(advice.most)} workers"),
+        ("left", counted(advice.left, "request")),
+        ("can start", f"{about}{number(advice.runnable)} in {duration(advice.drain_s)}, or in progress"),
+        *((f"held by {what}", about + number(count)) for what, count in held_back(advice) if count),
+        ("rate", f"{rate(advice.done_per_s)} now, {rate(advice.per_worker_per_s)} for a worker with enough to do"),
+    ]
+    return Group(headline, "", pairs(facts))
+
+
+def held_back(advice: Advice) -> list[tuple[str, int]]:
+    """Return what holds back requests, with their number."""
+    prefix = "held_by_"
+    names = [field.name for field in fields(advice) if field.name.startswith(prefix)]
+    return [(name.removeprefix(prefix), getattr(advice, name)) for name in names]

@@ -1,0 +1,79 @@
+"""The advice to autoscalers: as an answer over HTTP, and as a key in Redis."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
+from scrapy_prioqueue.monitoring.reading import FrontierReading
+from scrapy_prioqueue.monitoring.scaling import Advice, Goals, Scaler
+from scrapy_prioqueue.monitoring.serving import App
+from scrapy_prioqueue.monitoring.work import read_work
+from scrapy_prioqueue.settings import Config
+
+SCALE_PATH = "/api/v1/scale"
+
+READ_EVERY_S = 5.0
+
+OLDEST_S = 60.0
+"""Age of an advice in seconds above which it isn't given any more while the frontier can't be read."""
+
+EXPIRY_S = 300.0
+"""Seconds after which the key expires, so that a fleet isn't kept for ever if nobody updates it."""
+
+
+class Adviser:
+    """Reads a frontier and says how many workers are useful.
+
+    Args:
+        config: the settings of the project.
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._config = config
+        self._clock = clock
+        self._scaler = Scaler(Goals(config.scale_drain_time_s, config.scale_min, config.scale_max))
+
+    def read(self, inspector: Inspector) -> Advice:
+        """Read the frontier and return the advice."""
+        config = self._config
+        work = read_work(
+            inspector,
+            config.seeds_keys,
+            places=config.concurrent_requests,
+            places_per_slot=config.concurrent_requests_per_domain,
+        )
+        return self._scaler.advise(work, self._clock())
+
+    def answer(self, reading: FrontierReading) -> tuple[int, dict[str, Any]]:
+        """Return the status and the document of an answer over HTTP."""
+        found = reading.get("scale", self.read, interval_s=READ_EVERY_S)
+        if found.value is None or found.age_s is None or (found.trouble and found.age_s > OLDEST_S):
+            return 503, {"error": found.trouble}
+        return 200, asdict(found.value)
+
+
+def scale_app(adviser: Adviser, reading: FrontierReading) -> App:
+    """Return a WSGI application that answers with the advice as JSON."""
+
+    def answer(_: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        status, document = adviser.answer(reading)
+        headers = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
+        start_response(f"{status} {'OK' if status == 200 else 'Service Unavailable'}", headers)
+        return [json.dumps(document).encode()]
+
+    return answer
+
+
+def write_scale_key(link: Link, name: str, workers: int) -> None:
+    """Store the number of workers as the length of a list, which every release of KEDA can read."""
+    key = Keys(name).of("scale")
+    entries = [("RPUSH", key, *range(1, workers + 1)), ("PEXPIRE", key, int(EXPIRY_S * 1000))] if workers else []
+    link.pipe(("DEL", key), *entries, is_transaction=True)

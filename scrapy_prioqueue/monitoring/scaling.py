@@ -1,0 +1,353 @@
+"""How many workers are useful now: a pure function of the work that a frontier has."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import nlargest
+from math import ceil, inf
+from typing import Literal
+
+# fmt: off
+Bound = Literal[
+    "nothing", "ended", "paused", "waiting", "unknown rate", "drain time", "places", "limits", "budgets", "flood",
+    "minimum", "maximum",
+]
+# fmt: on
+"""What determines the number of workers; see docs/reference/commands.md."""
+
+HOLDING: Mapping[Bound, str] = {
+    "limits": "slots wait for their limits, which more workers would not change",
+    "budgets": "budgets are exhausted",
+    "flood": "a flood holds discovery back",
+}
+"""What may hold back requests."""
+
+GROW_ABOVE, SHRINK_BELOW = 1.1, 0.75
+"""The number changes if more than the first part of the current workers are needed, or less than the second."""
+
+SHRINK_AFTER_S = 60.0
+"""Seconds for which fewer workers must have been needed before the number is reduced."""
+
+LONG_PART = 100
+"""One in so many slots of a sample counts as one with a long queue."""
+
+USUAL_PAGE_S = 1.0
+"""Seconds from lease to end of a request, while that isn't known."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotWork:
+    """What a slot has to do, and how fast it may.
+
+    Args:
+        pending: number of requests in its queue.
+        flooded: number of those that are held back by a flood.
+        over_budget: number of those that exceed a budget.
+        opens_in_s: seconds until its rate allows the next request; negative if it allows more than one at once.
+        interval_s: seconds between two requests, 0 for no delay.
+        concurrency: number of requests that may be leased, 0 for any.
+        running: number of leased requests; only with a concurrency.
+        weight: number of slots for which it stands; more than 1 in a sample.
+    """
+
+    pending: float
+    flooded: float = 0
+    over_budget: float = 0
+    opens_in_s: float = 0
+    interval_s: float = 0
+    concurrency: int = 0
+    running: int = 0
+    weight: float = 1
+
+    @property
+    def served(self) -> float:
+        """Number of requests that aren't held back."""
+        return max(0.0, self.pending - self.flooded - self.over_budget)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether its requests may start at any time."""
+        return not (self.interval_s or self.concurrency or self.opens_in_s > 0) and self.served == self.pending
+
+    def starts(self, within_s: float, page_s: float) -> float:
+        """Return how many of its requests may start within this time.
+
+        Args:
+            page_s: seconds that a request takes.
+        """
+        found = self.served
+        if self.opens_in_s > within_s:
+            return 0.0
+        if self.interval_s:
+            found = min(found, (within_s - self.opens_in_s) // self.interval_s + 1)
+        if self.concurrency:
+            rounds = max(1.0, (within_s - max(0.0, self.opens_in_s)) / page_s)
+            found = min(found, max(0.0, self.concurrency * rounds - self.running))
+        return found
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a frontier has to do, and how fast its workers have done it lately.
+
+    Args:
+        phase: of the crawl; None if there is no frontier of this name.
+        is_paused: by an operator.
+        pending: number of pending requests.
+        leased: number of leased requests.
+        is_due_soon: a delayed request is due, or will be soon.
+        has_seeds: seeds wait for a worker.
+        is_starting: a worker has joined just now, or hasn't read all start requests.
+        slots: those with pending requests, or a random sample of them; empty if all requests can start at any time.
+        workers: number of workers at work.
+        satisfied: number of those that got as many requests as they asked for.
+        measured_workers: average number of workers while the rate was measured.
+        done_per_s: requests done per second; None if unknown.
+        places: number of requests that a worker can have in progress.
+    """
+
+    phase: str | None
+    is_paused: bool = False
+    pending: int = 0
+    leased: int = 0
+    is_due_soon: bool = False
+    has_seeds: bool = False
+    is_starting: bool = False
+    slots: Sequence[SlotWork] = ()
+    workers: int = 0
+    satisfied: int = 0
+    measured_workers: float = 0
+    done_per_s: float | None = None
+    places: int = 16
+
+    @property
+    def left(self) -> int:
+        """Number of requests that are stored and may be served once."""
+        return self.pending + self.leased
+
+    @property
+    def page_s(self) -> float:
+        """Average seconds from lease to end of a request (Little's law)."""
+        return self.leased / self.done_per_s if self.leased and self.done_per_s else USUAL_PAGE_S
+
+    @property
+    def per_worker_per_s(self) -> float | None:
+        """Requests per second of a worker that always has enough of them; None if unknown.
+
+        Workers that wait for slots do less than they could. So only those count that got what they asked for, or as
+        many as their leases fill.
+        """
+        if not (self.done_per_s and self.workers and self.measured_workers):
+            return None
+        busy = min(self.workers, max(self.satisfied, self.leased / self.places))
+        return self.done_per_s / (self.measured_workers * busy / self.workers) if busy else None
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether some slots stand for others."""
+        return any(slot.weight > 1 for slot in self.slots)
+
+    @cached_property
+    def _free(self) -> float:
+        """Number of pending requests that may start at any time.
+
+        A sample may miss the few slots that have most requests, or have one of them that then stands for others. So
+        its longest queues count less, and the rest of all requests, whose number is known, is shared out by slots.
+        """
+        sample = [slot for slot in self.slots if slot.weight > 1]
+        longest = nlargest(max(1, len(sample) // LONG_PART), (slot.pending for slot in sample))[-1] if sample else inf
+        free = in_slots = free_slots = slots = 0.0
+        for slot in self.slots:
+            count = slot.weight * (min(slot.pending, longest) if slot.weight > 1 else slot.pending)
+            in_slots, slots = in_slots + count, slots + slot.weight
+            if slot.is_free:
+                free, free_slots = free + count, free_slots + slot.weight
+        if in_slots > self.pending:
+            return free * self.pending / in_slots
+        return free + (self.pending - in_slots) * (free_slots / slots if slots else 1.0)
+
+    def starts(self, within_s: float) -> float:
+        """Return how many pending requests may start within this time."""
+        held = sum(slot.starts(within_s, self.page_s) * slot.weight for slot in self.slots if not slot.is_free)
+        return min(float(self.pending), self._free + held)
+
+    def held_by(self, count: Callable[[SlotWork], float]) -> float:
+        """Return how many pending requests are held back, given how many of a slot are."""
+        return min(float(self.pending), sum(count(slot) * slot.weight for slot in self.slots))
+
+
+@dataclass(frozen=True, slots=True)
+class Goals:
+    """What the operators want.
+
+    Args:
+        drain_s: seconds in which the requests that can start should be done.
+        least: minimum number of workers, also without work.
+        most: maximum number of workers.
+    """
+
+    drain_s: float = 600.0
+    least: int = 0
+    most: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """How many workers are useful now, and why.
+
+    Args:
+        workers: the answer.
+        bound_by: what determines it.
+        why: a sentence about that.
+        running: number of workers at work now.
+        needed: number of workers that are needed by the present numbers alone.
+        left: number of pending and leased requests.
+        runnable: number of those that are in progress or can start within the drain time.
+        held_by_limits: number of those that slots can't serve within that time.
+        held_by_budgets: number of those that exceed a budget.
+        held_by_flood: number of those that a flood holds back.
+        done_per_s: requests done per second; None if unknown.
+        per_worker_per_s: those of a worker that always has enough; None if unknown.
+        drain_s: the drain time wanted, in seconds.
+        least: the minimum wanted.
+        most: the maximum wanted.
+        is_sampled: numbers of requests are estimated from a sample of the slots.
+    """
+
+    workers: int
+    bound_by: Bound
+    why: str
+    running: int
+    needed: float
+    left: int
+    runnable: int
+    held_by_limits: int
+    held_by_budgets: int
+    held_by_flood: int
+    done_per_s: float | None
+    per_worker_per_s: float | None
+    drain_s: float
+    least: int
+    most: int
+    is_sampled: bool
+
+
+class Scaler:
+    """Gives advice repeatedly: the number grows at once, and shrinks only after a while.
+
+    Args:
+        goals: what the operators want.
+    """
+
+    def __init__(self, goals: Goals) -> None:
+        self._goals = goals
+        self._needed: deque[tuple[float, float]] = deque()
+        self._last: int | None = None
+
+    def advise(self, work: Work, now_s: float) -> Advice:
+        """Return how many workers are useful.
+
+        Args:
+            now_s: seconds that never go back.
+        """
+        while self._needed and now_s - self._needed[0][0] >= SHRINK_AFTER_S:
+            self._needed.popleft()
+        lately = max((needed for _, needed in self._needed), default=0.0)
+        advice = advise(work, self._goals, self._last, lately=lately)
+        self._needed.append((now_s, advice.needed))
+        self._last = advice.workers
+        return advice
+
+
+def advise(work: Work, goals: Goals, current: int | None = None, *, lately: float = 0.0) -> Advice:
+    """Return how many workers are useful.
+
+    Args:
+        current: number of workers that the last answer was; None to use those at work.
+        lately: largest number that was needed in the last `SHRINK_AFTER_S` seconds.
+    """
+    current = work.workers if current is None else current
+    found = _Finding(work, goals, current)
+    needed, bound, why = found.needed()
+    workers = 0 if bound == "ended" else _steadied(max(needed, min(lately, current)), current)
+    if ceil(needed) < workers:
+        why += f"; {needed:.1f} would do now, but the number shrinks slowly"
+    if workers > goals.most:
+        workers, bound, why = goals.most, "maximum", f"more than the maximum would be useful, {needed:.1f}: {why}"
+    elif workers < goals.least:
+        workers, bound, why = goals.least, "minimum", f"the minimum: {why}"
+    return Advice(
+        workers=workers,
+        bound_by=bound,
+        why=why,
+        running=work.workers,
+        needed=round(needed, 2),
+        left=work.left,
+        runnable=round(found.runnable),
+        held_by_limits=round(found.held["limits"]),
+        held_by_budgets=round(found.held["budgets"]),
+        held_by_flood=round(found.held["flood"]),
+        done_per_s=work.done_per_s,
+        per_worker_per_s=work.per_worker_per_s,
+        drain_s=goals.drain_s,
+        least=goals.least,
+        most=goals.most,
+        is_sampled=work.is_sampled,
+    )
+
+
+def _steadied(needed: float, current: int) -> int:
+    """Return the next number of workers: the current one, unless clearly more or fewer are needed."""
+    return current if current * SHRINK_BELOW < needed <= current * GROW_ABOVE else ceil(needed)
+
+
+class _Finding:
+    """Computes how many workers are needed by the present numbers, and why."""
+
+    def __init__(self, work: Work, goals: Goals, current: int) -> None:
+        self._work, self._goals, self._current = work, goals, current
+        starts = work.starts(goals.drain_s)
+        flood, budgets = work.held_by(lambda slot: slot.flooded), work.held_by(lambda slot: slot.over_budget)
+        self.runnable = starts + work.leased
+        self.held: Mapping[Bound, float] = {
+            "limits": max(0.0, work.pending - starts - flood - budgets),
+            "budgets": budgets,
+            "flood": flood,
+        }
+
+    def needed(self) -> tuple[float, Bound, str]:
+        """Return the number, what determines it, and a sentence about that."""
+        work, drain_s = self._work, self._goals.drain_s
+        if not work.left:
+            return self._without_requests()
+        if work.is_paused:
+            return 1.0, "paused", "the crawl is paused; one worker waits for the end of that"
+        per_worker, by_places = work.per_worker_per_s, (work.leased + work.starts(work.page_s)) / work.places
+        if per_worker is None:
+            needed = max(1.0, min(self._current, by_places))
+            return needed, "unknown rate", "it is not known yet how fast a worker is"
+        by_time = self.runnable / drain_s / per_worker
+        needed = max(1.0, min(by_time, by_places))
+        rate = f"in {drain_s:,.0f} s, at {per_worker:,.1f} per second and worker"
+        without_limits = min(work.left / drain_s / per_worker, work.left / work.places)
+        if ceil(without_limits) > ceil(needed):
+            bound = max(self.held, key=lambda what: self.held[what])
+            return needed, bound, f"{HOLDING[bound]}; {self.runnable:,.0f} of {work.left:,} requests can be done {rate}"
+        if by_places < by_time:
+            return needed, "places", f"each worker can have {work.places} of {work.left:,} requests in progress"
+        return needed, "drain time", f"{self.runnable:,.0f} requests {rate}"
+
+    def _without_requests(self) -> tuple[float, Bound, str]:
+        work = self._work
+        if work.has_seeds:
+            return 1.0, "waiting", "seeds wait for a worker"
+        if work.phase in (None, "ended"):
+            return 0.0, "ended", "the crawl has ended" if work.phase else "no crawl has begun"
+        if work.is_due_soon:
+            return 1.0, "waiting", "a delayed request is due soon"
+        if work.is_starting:
+            return 1.0, "waiting", "a worker has just started, or reads start requests"
+        return 0.0, "nothing", "no request can start now or soon"
