@@ -168,7 +168,7 @@ class FrontierCommand(ScrapyCommand):
                 name=opts.name,
                 spider=opts.spider,
                 arguments=opts.arguments,
-                needs_name=verb.needs_frontier,
+                needs_name=verb.needs_name(opts),
             )
             return verb.run(context, opts)
         except Stop as stop:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from scrapy_prioqueue.commands.verb import WRONG_USE, Stop
+from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.redis.operators.findings import STATES
+from scrapy_prioqueue.settings.readers import LAST_PORT, ip_address
 
 
 def add_limit(parser: ArgumentParser, default: int) -> None:
@@ -67,6 +69,21 @@ def seconds(text: str) -> float:
     if not 0 < number < float("inf"):
         raise ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return number
+
+
+def port(text: str) -> int:
+    """Read a port on which to listen, 0 for any."""
+    if not text.isascii() or not text.isdigit() or int(text) > LAST_PORT:
+        raise ArgumentTypeError(f"{text!r} is not a port from 0 to {LAST_PORT}")
+    return int(text)
+
+
+def address(text: str) -> str:
+    """Read an IP address on which to listen."""
+    try:
+        return ip_address("--host", text)
+    except SettingError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 @contextmanager

@@ -62,6 +62,10 @@ class Verb(ABC):
     def add_arguments(self, parser: ArgumentParser) -> None:  # noqa: B027 - most verbs take nothing of their own
         """Add the options of this verb alone."""
 
+    def needs_name(self, options: Namespace) -> bool:
+        """Return whether the name of one frontier must be known."""
+        return self.needs_frontier
+
     @abstractmethod
     def run(self, context: Context, options: Namespace) -> int:
         """Run the verb and return its exit code.

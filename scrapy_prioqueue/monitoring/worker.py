@@ -274,7 +274,7 @@ def serve_worker(crawler: Crawler, config: Config, queue: RequestQueue) -> None:
     except OSError as error:
         log.error(
             "The metrics of this worker are not served at %s, port %s: %s. Several workers on one machine need a range"
-            " such as PRIOQUEUE_METRICS_PORT = [9410, 9429], or 0 for any free port",
+            " such as PRIOQUEUE_METRICS_PORT = [9451, 9470], or 0 for any free port",
             config.metrics_host,
             _shown(config.metrics_port),
             error.strerror,

@@ -173,7 +173,7 @@ def limit(name: str, value: Any) -> int:
 
 def ports(name: str, value: Any) -> Sequence[int]:
     """Read a port, or the first and the last one of a range; 0 is any free port."""
-    wanted = f"must be a port from 0 to {LAST_PORT}, or the first and the last port of a range such as [9410, 9429]"
+    wanted = f"must be a port from 0 to {LAST_PORT}, or the first and the last port of a range such as [9451, 9470]"
     try:
         found = json.loads(value) if isinstance(value, str) else value
         first, last = (found, found) if isinstance(found, int) else found

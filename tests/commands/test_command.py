@@ -38,6 +38,9 @@ PROGRAM = (
 ARGUMENTS = {"find": ("product",), "show": ("1",), "explain": ("https://a.example/",)}
 """What verbs can't do without."""
 
+SERVES = {"exporter"}
+"""Verbs that run until an interrupt."""
+
 COMMON = {"--help", "--json", "--name", "--spider", "--url", "--set"}
 """Options that all verbs have, or all that read."""
 
@@ -264,7 +267,9 @@ def test_reader_that_has_enough_is_no_error(
         assert (child.wait(30), complaint) == (0, b"")
 
 
-@pytest.mark.parametrize("verb", [verb.name for verb in VERBS if verb.is_read and verb is not CheckVerb])
+@pytest.mark.parametrize(
+    "verb", [verb.name for verb in VERBS if verb.is_read and verb is not CheckVerb and verb.name not in SERVES]
+)
 def test_reading_needs_no_more_rights_than_a_worker_has(
     run: Run, backend: RedisBackend, redis_server: RedisServer, frontier_name: str, verb: str
 ) -> None:

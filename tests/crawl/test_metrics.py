@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 import threading
-from urllib.request import urlopen
-
-from prometheus_client.parser import text_string_to_metric_families
 
 from scrapy_prioqueue.monitoring.worker import WORKER_METRICS
 from tests.support.crawls import WITHIN_S, Crawls
+from tests.support.metrics import metrics_at
 from tests.support.site import Page, Site, leaves
 from tests.support.waiting import wait_until
 
@@ -17,16 +15,10 @@ ADDRESS = re.compile(r"The metrics of this worker are at (\S+)")
 
 
 def metrics_of(log: str) -> dict[tuple[str, ...], float]:
-    """Return the values by name and labels, except for the frontier, from the address in the log."""
+    """Return the values by name and labels except for the frontier, which comes first, from the address in the log."""
     found = ADDRESS.search(log)
     assert found is not None
-    with urlopen(found[1]) as answer:
-        families = list(text_string_to_metric_families(answer.read().decode()))
-    return {
-        (each.name, *(value for label, value in each.labels.items() if label != "frontier")): each.value
-        for family in families
-        for each in family.samples
-    }
+    return {(name[0], *name[2:]): value for name, value in metrics_at(found[1]).items()}
 
 
 def test_a_worker_serves_what_its_stats_and_its_pump_know(on_redis: Crawls, site: Site) -> None:
@@ -59,5 +51,5 @@ def test_a_worker_whose_port_is_taken_says_so_and_crawls(in_memory: Crawls, site
 
     (line,) = result.lines("metrics")
     assert f"not served at 127.0.0.1, port {closed_port}: Address already in use" in line
-    assert "PRIOQUEUE_METRICS_PORT = [9410, 9429]" in line
+    assert "PRIOQUEUE_METRICS_PORT = [9451, 9470]" in line
     assert result.reason == "finished"

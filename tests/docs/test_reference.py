@@ -41,6 +41,7 @@ from scrapy_prioqueue.frontier.runs import Figures
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.monitoring.adviser import write_scale_key
+from scrapy_prioqueue.monitoring.fleet import FRONTIER_METRICS, SERVER_METRICS
 from scrapy_prioqueue.monitoring.metrics import Metric
 from scrapy_prioqueue.monitoring.worker import WORKER_METRICS
 from scrapy_prioqueue.settings import SETTINGS
@@ -139,8 +140,14 @@ def test_every_stat_of_the_table_is_counted_under_its_constant() -> None:
 
 # Metrics
 
+METRICS = [
+    ("metric of a worker", WORKER_METRICS),
+    ("metric of a frontier", FRONTIER_METRICS),
+    ("metric of the server", SERVER_METRICS),
+]
 
-@pytest.mark.parametrize(("heading", "table"), [("metric of a worker", WORKER_METRICS)])
+
+@pytest.mark.parametrize(("heading", "table"), METRICS)
 def test_metrics_are_those_of_the_table_with_their_meanings(heading: str, table: Sequence[Metric[Any]]) -> None:
     documented = [tuple(row) for row in rows(REFERENCE / "metrics.md", heading)]
 

@@ -12,16 +12,17 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 from scrapy import Spider
 from scrapy.utils.test import get_crawler
 
 from scrapy_prioqueue import Scheduler
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.monitoring import serving
+from scrapy_prioqueue.monitoring.fleet import FRONTIER_METRICS, SERVER_METRICS
 from scrapy_prioqueue.monitoring.metrics import Buckets, Metric, families
 from scrapy_prioqueue.monitoring.serving import Endpoint, metrics_app, routed
 from scrapy_prioqueue.monitoring.worker import WORKER_METRICS
+from tests.support.metrics import metrics_at
 
 LOOPBACK = "127.0.0.1"
 HOSTILE = 'a"b\\c\nd\x1b[31m\u202e\udcff'
@@ -52,11 +53,8 @@ def serving_on(ports: Sequence[int], host: str = LOOPBACK) -> Iterator[Endpoint]
 
 
 def samples(url: str) -> dict[tuple[str, ...], float]:
-    """Return what Prometheus would read: values by the name and the values of the labels."""
-    with urlopen(f"{url}/metrics") as answer:
-        text = answer.read().decode()
-    found = [each for family in text_string_to_metric_families(text) for each in family.samples]
-    return {(each.name, *each.labels.values()): each.value for each in found if each.name.startswith("x_")}
+    """Return the values of the metrics of this file."""
+    return {name: value for name, value in metrics_at(f"{url}/metrics").items() if name[0].startswith("x_")}
 
 
 def test_metrics_are_served_and_hostile_labels_are_escaped() -> None:
@@ -117,7 +115,12 @@ def test_a_worker_without_the_package_says_what_to_install(monkeypatch: pytest.M
 
 
 def test_names_follow_the_conventions_of_prometheus() -> None:
-    for metric in WORKER_METRICS:
-        assert re.fullmatch(r"prioqueue_worker_[a-z_]+", metric.name)
+    metrics: Table = [*WORKER_METRICS, *FRONTIER_METRICS, *SERVER_METRICS]
+    for metric in metrics:
+        assert re.fullmatch(r"prioqueue_[a-z_]+", metric.name)
+        assert metric.name.startswith("prioqueue_worker_") == (metric in WORKER_METRICS)
         assert metric.name.endswith("_total") == (metric.kind == "counter")
         assert metric.doc.endswith(".")
+
+    names = [metric.name for metric in metrics]
+    assert len(names) == len({*names})

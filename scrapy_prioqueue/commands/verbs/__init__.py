@@ -8,8 +8,9 @@ from importlib import import_module
 from scrapy_prioqueue.commands.verb import Verb
 
 _MODULES = (
-    *("list", "status", "top", "slots", "peek", "show", "find", "explain", "workers", "scale", "doctor", "check"),
-    *("limit", "budget", "push", "dead", "forget", "pending", "release", "orders", "transfer", "migrate", "reset"),
+    *("list", "status", "top", "slots", "peek", "show", "find", "explain", "workers", "scale", "exporter"),
+    *("doctor", "check", "limit", "budget", "push", "dead", "forget", "pending", "release"),
+    *("orders", "transfer", "migrate", "reset"),
 )
 
 

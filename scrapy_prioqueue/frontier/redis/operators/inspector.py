@@ -38,6 +38,7 @@ from scrapy_prioqueue.frontier.redis.seen.bloom import expected_losses, is_bloom
 from scrapy_prioqueue.frontier.redis.seen.shapes import DEFAULT_SHAPE
 from scrapy_prioqueue.frontier.redis.servers import version_text
 from scrapy_prioqueue.frontier.redis.wire import (
+    DIED_RANGES,
     ID,
     decoded,
     decoded_hash,
@@ -53,7 +54,10 @@ from scrapy_prioqueue.frontier.runs import FleetTotals, Run
 from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.rank import tier_of
 
-COUNTERS = ("accepted", "pending", "delayed", "leased", "done", "dead", "duplicates", "void", "reaped", "dead_dropped")
+COUNTERS = (
+    *("accepted", "pending", "delayed", "leased", "done", "dead"),
+    *("removed", "duplicates", "void", "reaped", "dead_dropped"),
+)
 
 SLOT_SAMPLE = 1000
 """Number of slots that are read to count tiers; with more slots, a random sample."""
@@ -219,6 +223,11 @@ class Inspector:
             return SeedsFound(key, kind, 0)
         (count,) = self.link.attempt((SEED_COUNTS[kind], key)) if kind in SEED_COUNTS else [None]
         return SeedsFound(key, kind, count if isinstance(count, int) else None)
+
+    def letters_by_reason(self) -> Mapping[str, int]:
+        """Count the dead letters that are kept; those of unknown reasons have an empty one."""
+        counts = self.link.pipe(*(("ZCOUNT", self.keys.died, *bounds) for bounds in DIED_RANGES.values()))
+        return dict(zip(DIED_RANGES, counts, strict=True))
 
     def now_ms(self) -> int:
         """Return the frontier's time."""

@@ -1,0 +1,71 @@
+"""`scrapy frontier exporter`: metrics of frontiers for Prometheus."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from threading import Event
+
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.options import address, port
+from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop, Verb
+from scrapy_prioqueue.monitoring.fleet import FleetCollector, Search
+from scrapy_prioqueue.monitoring.serving import METRICS_PATH, Endpoint, metrics_app, missing, routed
+from scrapy_prioqueue.printable import clean
+
+PORT = 9450
+
+
+class ExporterVerb(Verb):
+    """Serves metrics until it is interrupted."""
+
+    name = "exporter"
+    summary = "serve metrics of frontiers for Prometheus; Ctrl-C ends"
+    syntax = "[NAME...]"
+    examples = ("", "books shop --host 0.0.0.0", "--all --url redis://redis.example:6379/0")
+    needs_frontier = False
+    takes_more = ("names", str)
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("names", nargs="*", metavar="NAME", help="names of frontiers (default: the one of --name)")
+        parser.add_argument("--all", action="store_true", help="all frontiers of the server, also later ones")
+        parser.add_argument("--port", type=port, default=PORT, help="port; 0 for any free one (default: %(default)s)")
+        parser.add_argument(
+            "--host", type=address, default="127.0.0.1", help="IP address; 0.0.0.0 for all (default: %(default)s)"
+        )
+
+    def needs_name(self, options: Namespace) -> bool:
+        return not (options.all or options.names)
+
+    def run(self, context: Context, options: Namespace) -> int:
+        if why := missing():
+            raise Stop(why, WRONG_USE)
+        config, names = context.config, options.names or [context.name]
+        search = Search(context.link, _report) if options.all else None
+        collector = FleetCollector(
+            *(context.link, search.names if search else lambda: names, _report),
+            lease_ttl_s=config.lease_ttl_s,
+            seeds_keys=config.seeds_keys,
+        )
+        try:
+            endpoint = Endpoint(routed({METRICS_PATH: metrics_app([collector])}), options.host, [options.port])
+        except OSError as error:
+            raise Stop(f"can't listen at {options.host}, port {options.port}: {error.strerror}", WRONG_USE) from error
+        what = "all frontiers" if search else ", ".join(names)
+        url = endpoint.url + METRICS_PATH
+        context.output.found({"url": url}, f"Metrics of {what} at {context.link.address}: {url}")
+        sys.stdout.flush()
+        try:
+            Event().wait()
+        except KeyboardInterrupt:
+            # Ctrl-C and SIGTERM are the usual ways to end this verb.
+            return FINE
+        finally:
+            endpoint.close()
+            if search is not None:
+                search.close()
+        return FINE
+
+
+def _report(text: str) -> None:
+    print(f"scrapy frontier exporter: {clean(text)}", file=sys.stderr, flush=True)
