@@ -19,6 +19,7 @@ from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Ack, Exchanged, Frontier, FrontierConfig, Lease, Orders, Push, Recall
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.frontier.runs import FleetTotals
 from scrapy_prioqueue.pump.host import PumpConfig, Trouble
 from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome
 from scrapy_prioqueue.pump.pump import Pump
@@ -110,6 +111,12 @@ class QuietHost:
 
     def count(self, stat: str, change: int = 1) -> None:
         """Nobody reads stats."""
+
+    def last_report(self) -> None:
+        """Nobody reads the run history."""
+
+    def note_totals(self, totals: FleetTotals | None) -> None:
+        """Nobody reads the totals."""
 
 
 class SimulatedWorker(QuietHost):

@@ -108,6 +108,15 @@ ESCALATED_STAT = _ours(
     "prioqueue/escalated", "Requests that `escalate()` sent to another layer, counted when they are scheduled."
 )
 ESCALATED_TO_STAT = _ours("prioqueue/escalated/<layer>/<reason>", "The same, by the layer and the reason.")
+CONFIDENCE_STAT = _ours(
+    "prioqueue/confidence/<class>",
+    "Items that `LineagePipeline` has passed on with a confidence in that class, from `0-9` to `90-100`.",
+)
+DONE_TIER_STAT = _ours("prioqueue/done/tier/<tier>", "Pages done in this worker, by tier; set when it closes.")
+DONE_DOMAIN_STAT = _ours(
+    "prioqueue/done/domain/<domain>",
+    "The same by registered domain, for the 20 domains with the most pages; all others are counted as `(others)`.",
+)
 LETTERS_CRAWL_STAT = _ours(
     "prioqueue/letters/crawl",
     "Dead letters of this crawl, of all workers, when this worker left.",

@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass, field, fields
 from math import inf
 from typing import Any, Literal
 
-LATENCY_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Upper bounds of the classes in which exchanges are counted by their latency; one more class has no bound."""
 
 CONFIDENCE_CLASSES = 10
-"""Number of classes in which items are counted by their confidence: 0 to 10, up to 20, and so on up to 100."""
+"""Number of classes in which items are counted by their confidence: below 10, below 20, and so on; the last has 100."""
 
 RunState = Literal["running", "closed", "lost"]
 
@@ -181,7 +181,7 @@ def read_run(run_id: str, stored: bytes, heard_ms: int, alive: Collection[str]) 
         is_alive = f"{identity['joined_ms']} {identity['worker']}" in alive
         state: RunState = "closed" if figures.reason else "running" if is_alive else "lost"
         return Run(run_id, state=state, heard_ms=heard_ms, figures=figures, **identity)
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None
 
 

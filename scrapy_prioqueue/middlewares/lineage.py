@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from scrapy import Spider
 from scrapy_prioqueue.engine import watch_items
 from scrapy_prioqueue.queues import endings
 from scrapy_prioqueue.queues.lineages import CONFIDENCE_META, LINEAGE_META
+from scrapy_prioqueue.queues.recording import confidence_stat
 from scrapy_prioqueue.settings import lineage_fields
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class LineagePipeline:
 
     def __init__(self, crawler: Crawler, fields: Mapping[str, str | None]) -> None:
         self._crawler = crawler
+        self._stats = crawler.stats
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._fields = fields
         self._results: dict[int, tuple[Any, Any]] = {}
@@ -62,11 +64,23 @@ class LineagePipeline:
             )
             return item
         adapter = ItemAdapter(item)
-        for key, value in self._lineage(result).items():
+        lineage = self._lineage(result)
+        for key, value in lineage.items():
             name = self._fields[key]
             if name is not None and value is not None:
                 self._write(adapter, name, value)
+        self._count_confidence(adapter, lineage.get("confidence"))
         return item
+
+    def _count_confidence(self, adapter: ItemAdapter, value: Any) -> None:
+        """Count the confidence that an item has, which may be its own; without that field, its page's."""
+        name = self._fields["confidence"]
+        found: Any = value
+        # Types without that field have been logged.
+        with suppress(AttributeError, KeyError, TypeError, ValueError):
+            found = value if name is None else adapter.get(name)
+        if self._stats is not None and _is_confidence(found):
+            self._stats.inc_value(confidence_stat(found))
 
     @contextmanager
     def _during(self, item: Any, result: Any) -> Iterator[None]:
@@ -91,8 +105,7 @@ class LineagePipeline:
         }
 
     def _confidence(self, value: Any) -> Any:
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if value is None or (is_number and 0 <= value <= 100):
+        if value is None or _is_confidence(value):
             return value
         self._say_once(
             CONFIDENCE_META, "meta[%r] = %r is left out: it must be a number from 0 to 100", CONFIDENCE_META, value
@@ -113,3 +126,7 @@ class LineagePipeline:
         if what not in self._logged:
             self._logged.add(what)
             self._log.warning(text, *arguments)
+
+
+def _is_confidence(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 100

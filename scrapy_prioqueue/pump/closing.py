@@ -12,6 +12,7 @@ from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
 
 from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable, RequestTooLarge
 from scrapy_prioqueue.frontier.base import Demand, Depth, Exchanged, Frontier
+from scrapy_prioqueue.frontier.runs import FleetTotals
 from scrapy_prioqueue.pump.backpressure import take_too_large
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.leases import Leases
@@ -103,7 +104,8 @@ def _leave(
         yield _insist(runner, lambda: frontier.reconcile(()), failures)
     last: Exchanged = yield _insist(runner, lambda: frontier.exchange((), Demand(0)), failures)
     letters: int = yield _insist(runner, frontier.count_letters, failures)
-    yield _insist(runner, frontier.leave, failures)
+    totals: FleetTotals | None = yield _insist(runner, partial(frontier.leave, host.last_report()), failures)
+    host.note_totals(totals)
     return replace(last.depth, letters=letters)
 
 

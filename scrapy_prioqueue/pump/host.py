@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
-from scrapy_prioqueue.frontier.base import Exchanged, Lease, Orders, Push, Recall
+from scrapy_prioqueue.frontier.base import Exchanged, Lease, Orders, Push, Recall, Report
 from scrapy_prioqueue.frontier.kept import Kept
+from scrapy_prioqueue.frontier.runs import FleetTotals
 from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome
 
 Tag = TypeVar("Tag")
@@ -106,6 +107,12 @@ class Host(Protocol[Tag]):
 
     def count(self, stat: str, change: int = 1) -> None:
         """Add to a stat."""
+
+    def last_report(self) -> Report | None:
+        """Return the last report on this worker's run, None to store none; called when it leaves."""
+
+    def note_totals(self, totals: FleetTotals | None) -> None:
+        """Called with the totals of all runs if this was the last worker of a crawl that has ended, else with None."""
 
 
 @dataclass(frozen=True, slots=True)

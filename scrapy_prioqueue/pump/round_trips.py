@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from scrapy_prioqueue.frontier.runs import LATENCY_BOUNDS_S, latency_class
 
-BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+BOUNDS_S = LATENCY_BOUNDS_S
 """Upper bounds of the buckets in seconds; the last bucket has no bound."""
 
 
@@ -17,5 +17,5 @@ class RoundTrips:
 
     def note(self, seconds: float) -> None:
         """Count an exchange that took this long."""
-        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self.counts[latency_class(seconds)] += 1
         self.total_s += seconds

@@ -34,9 +34,11 @@ from scrapy_prioqueue.frontier.base import (
     Push,
     Recall,
     Release,
+    Report,
 )
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import SlotNote
+from scrapy_prioqueue.frontier.runs import FleetTotals
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.host import Trouble
 from scrapy_prioqueue.pump.leases import FoundOn
@@ -53,6 +55,7 @@ from scrapy_prioqueue.queues.layers import Layers
 from scrapy_prioqueue.queues.lineages import DONT_RECORD_META, LINEAGE_META, Lineages, is_again, is_redirect_to_itself
 from scrapy_prioqueue.queues.meta import DELAY_METAS, NO_DELAY, REVISIT_META, Delay, UnknownKeys, delay_of, revisit_of
 from scrapy_prioqueue.queues.politeness import Politeness
+from scrapy_prioqueue.queues.recording import RunReports
 from scrapy_prioqueue.queues.reports import Reports, too_large
 from scrapy_prioqueue.queues.siblings import Siblings
 from scrapy_prioqueue.queues.slow_pages import SlowPages
@@ -132,7 +135,7 @@ class FrontierQueue(RequestQueue):
         self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
         self._reports = Reports(crawler, config.policy, self.has_pending)
         self._timer: Timer | None = None
-        self._gives_way_until = 0.0
+        self._gives_way_until, self._closed_for, self._is_drained = 0.0, "", False
         self._holding = Holding(
             self._starts, self._kept, self._lineages, self.engine, self._reports, is_on=config.holds_until_start
         )
@@ -143,12 +146,12 @@ class FrontierQueue(RequestQueue):
         )
         self._feeds = Feeds(self.engine, crawler.spider)
         self._storing: Request | None = None
-        self._is_drained = False
         self._events = Events(crawler, lambda: self._pump.consider())
         self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config(config))
         seeds_keys = () if frontier.is_local else config.seeds_keys
         self._idleness = Idleness(crawler, self.engine, self._pump, self._kept, self._has_requests, seeds_keys)
         self._slow_pages = SlowPages(crawler, config, self.engine, self._pump, self._lease_of, self._give_up)
+        self._run = RunReports(crawler, config, self._pump)
         self._verdicts = Verdicts(crawler, self.engine, config, Layers(crawler, config))
         self._budgets = Costs(crawler, config.policy, None if frontier.is_local else config.name)
         self._politeness = Politeness(crawler, config, self._slots, self._note)
@@ -182,6 +185,7 @@ class FrontierQueue(RequestQueue):
         self.engine.watch_start(self._starts.note, self._pump.gate.wait, self._on_start_end)
         self.engine.spare_waiting(lambda: self._idleness.waited_s)
         self._pump.start(self._slow_pages.at_work)
+        self._run.start()
         self._look()
 
     def _look(self) -> None:
@@ -189,6 +193,7 @@ class FrontierQueue(RequestQueue):
         self._timer = call_later(LOOK_S, self._look)
         self._idleness.look()
         self._slow_pages.look()
+        self._run.look()
         self._starts.are_lasting = True
         kept = self.changed_kept()
         if kept is not None:
@@ -358,6 +363,7 @@ class FrontierQueue(RequestQueue):
         self._starts.are_missing = True
 
     def close(self, reason: str) -> Deferred[Any]:
+        self._closed_for = reason
         if self._timer is not None:
             self._timer.cancel()
         self._in_progress.clear()
@@ -365,6 +371,7 @@ class FrontierQueue(RequestQueue):
         if not self._holding.is_on:
             self._reports.kept_at_close(len(self._kept), self._kept.count_rootless())
         closed: Deferred[Any] = self._pump.close(self._config.close_timeout_s)
+        self._run.close()
         closed.addCallback(self._reports.left, self._config.name)
         closed.addCallback(lambda _: self._events.close(self._config.close_timeout_s))
         return closed.addCallback(lambda _: self._dupefilter.close(reason))
@@ -492,10 +499,12 @@ class FrontierQueue(RequestQueue):
     def _on_done(self, request: Request) -> None:
         entry = self._in_progress.pop(id(request), None)
         if entry is not None:
+            self._run.coverage.note(entry[1].slot, entry[1].rank)
             if self._endings.end(request, entry[1]) and self._objects is not None and self._objects.objects:
                 self._objects.forget(entry[1].payload)
         elif (kept := self._kept.finish(request)) is not None:
             self._reports.done_here += 1
+            self._run.coverage.note(kept.slot, kept.rank)
             self._end_kept(request, kept)
             self._pump.let_go(kept.roots)
             self._holding.look()
@@ -671,3 +680,10 @@ class FrontierQueue(RequestQueue):
     def count(self, stat: str, change: int = 1) -> None:
         if change:
             self._stats.inc_value(stat, change)
+
+    def last_report(self) -> Report | None:
+        return self._run.last(self._closed_for)
+
+    def note_totals(self, totals: FleetTotals | None) -> None:
+        if totals is not None:
+            self._run.log_totals(totals)

@@ -45,6 +45,7 @@ class KeptRequest:
 
     roots: Sequence[HeldRequest]
     slot: str
+    rank: int
     running: Request | None = None
     scheduled: Request | None = None
 
@@ -105,7 +106,7 @@ class KeptQueue:
         """Add a new request, to be served after this delay."""
         arrival = next(self._arrivals)
         lease_id = lease_id_of(arrival, order=self._order, is_start=is_start, is_lifo_start=self._are_starts_lifo)
-        self._kept[id(request)] = KeptRequest(roots, slot)
+        self._kept[id(request)] = KeptRequest(roots, slot, rank)
         self.waiting[lease_id] = request
         envelope = Envelope(rank, lease_id, 0, b"")
         if delay_s > 0:

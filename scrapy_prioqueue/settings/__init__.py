@@ -20,6 +20,7 @@ from scrapy_prioqueue.settings.policies import LAYER_META, THROTTLE_KEYS, Layer,
 from scrapy_prioqueue.settings.readers import Backoff, TierRule, frontier_name
 from scrapy_prioqueue.settings.scrapy_redis import adopted, keys_of_crawl, may_have_crawled
 from scrapy_prioqueue.settings.scrapys import Order, queue_order, start_order, without_effect
+from scrapy_prioqueue.settings.shown import shown_settings
 from scrapy_prioqueue.settings.table import DEFAULT_REDIS_URL, SEEDS_KEY, SETTINGS
 
 __all__ = [
@@ -93,6 +94,8 @@ class Config:
     depth_priority: int
     concurrent_requests: int
     concurrent_requests_per_domain: int
+    dumps_stats: bool
+    shown: Mapping[str, str]
 
     @classmethod
     def from_settings(
@@ -151,6 +154,8 @@ def _scrapys(settings: BaseSettings, order: Order, warnings: Sequence[str]) -> d
         "depth_priority": settings.getint("DEPTH_PRIORITY"),
         "concurrent_requests": settings.getint("CONCURRENT_REQUESTS"),
         "concurrent_requests_per_domain": settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN"),
+        "dumps_stats": settings.getbool("STATS_DUMP"),
+        "shown": shown_settings(settings),
     }
 
 

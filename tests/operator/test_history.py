@@ -38,7 +38,7 @@ def clock_is_ahead_of_the_server(backend: RedisBackend) -> None:
 
 def exchanges(*seconds: float) -> list[int]:
     """Return counts of exchanges that took so long."""
-    counts = [0] * 13
+    counts = [0] * 14
     for each in seconds:
         counts[latency_class(each)] += 1
     return counts
@@ -90,6 +90,16 @@ def test_a_run_that_closes_has_a_reason_and_a_killed_one_is_lost(inspector: Insp
     found = {run.worker: (run.state, run.figures.reason, run.figures.pages) for run in inspector.runs()}
 
     assert found == {"closed": ("closed", "shutdown", 4), "lost": ("lost", "", 3), "running": ("running", "", 3)}
+
+
+def test_a_report_that_comes_after_the_last_one_changes_nothing(inspector: Inspector, backend: RedisBackend) -> None:
+    worker, other = backend.join("w1"), backend.join("w2")
+    leave(worker, report("shutdown", pages=4))
+
+    record(worker, report(pages=3))
+
+    assert [(run.state, run.figures.pages) for run in inspector.runs()] == [("closed", 4)]
+    assert record(other, report())
 
 
 def test_a_later_process_under_the_same_id_is_another_run(inspector: Inspector, backend: RedisBackend) -> None:

@@ -298,6 +298,8 @@ class FakeHost:
         self.room: dict[str, int] = {}
         self.held_up_slots: set[str] = set()
         self.stats: dict[str, int] = {}
+        self.report: Report | None = None
+        self.totals: list[FleetTotals | None] = []
         self.fingerprints: dict[bytes, bytes] = {}
 
     def note_outcome(self, outcome: Outcome[str]) -> None:
@@ -349,6 +351,12 @@ class FakeHost:
 
     def count(self, stat: str, change: int = 1) -> None:
         self.stats[stat] = self.stats.get(stat, 0) + change
+
+    def last_report(self) -> Report | None:
+        return self.report
+
+    def note_totals(self, totals: FleetTotals | None) -> None:
+        self.totals.append(totals)
 
     @property
     def tags(self) -> list[str | None]:

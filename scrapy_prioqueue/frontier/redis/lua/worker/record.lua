@@ -20,9 +20,13 @@ local run = ARGV[3]
 local epoch = redis.call("HGET", KEYS[1], "epoch")
 if not epoch or tonumber(epoch) < tonumber(ARGV[2]) then return {UNKNOWN_SESSION} end
 
+local before = redis.call("HGET", key("runs"), run)
+before = before and cjson.decode(before) or {}
+-- A report that was overtaken by the last one.
+if before.reason and ARGV[6] == "0" then return {OK, 0} end
+
 -- The first write needs no memory.
 redis.call("ZREM", key("ran"), run)
-local before = redis.call("HGET", key("runs"), run)
 redis.call("HSET", key("runs"), run, ARGV[4])
 redis.call("ZADD", key("ran"), now_ms, run)
 
@@ -36,5 +40,5 @@ end
 
 if epoch ~= ARGV[2] then return {OK, 0} end
 redis.call("HSET", key("numbers"), run, ARGV[5])
-local sums = lib.add_to_sums(before and cjson.decode(before) or {}, cjson.decode(ARGV[4]))
+local sums = lib.add_to_sums(before, cjson.decode(ARGV[4]))
 return {OK, lib.keep_history(sums, tonumber(ARGV[7]), ARGV[6] == "1")}

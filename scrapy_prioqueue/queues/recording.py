@@ -1,0 +1,253 @@
+"""Reports on this worker's run: its figures for the run history, and Scrapy's stats for the totals of the fleet."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
+from math import isfinite
+from pprint import pformat
+from threading import Thread
+from time import monotonic
+from typing import Any
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.utils.log import failure_to_exc_info
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable, PrioQueueError
+from scrapy_prioqueue.frontier.base import Report
+from scrapy_prioqueue.frontier.runs import CONFIDENCE_CLASSES, Figures, FleetTotals
+from scrapy_prioqueue.pump.pump import Pump
+from scrapy_prioqueue.queues.budgets import registered_domain
+from scrapy_prioqueue.rank import tier_of
+from scrapy_prioqueue.settings import Config
+from scrapy_prioqueue.stats import CONFIDENCE_STAT, DEAD_STATS, DONE_DOMAIN_STAT, DONE_TIER_STAT, ESCALATED_STAT
+
+logger = logging.getLogger(__name__)
+
+FIRST_S, LAST_S = 1.0, 10.0
+"""Seconds between two reports: a tenth of the age of the run, between these two, give or take `JITTER`."""
+
+JITTER = 0.2
+
+MOST_STATS, LONGEST_NAME = 200, 100
+"""Maximum number of stats in a report, and length of their names."""
+
+MOST_SLOTS, MOST_DOMAINS = 1000, 20
+"""Slots whose pages are counted apart, and domains in a report; all others are counted as `OTHERS`."""
+
+OTHERS = "(others)"
+
+_CLASSES = [f"{low}-{low + 9 + (low == 90)}" for low in range(0, 100, 100 // CONFIDENCE_CLASSES)]
+CONFIDENCE_STATS = [CONFIDENCE_STAT.replace("<class>", name) for name in _CLASSES]
+
+
+def confidence_stat(value: float) -> str:
+    """Return the stat that counts an item with this confidence, from 0 to 100."""
+    return CONFIDENCE_STATS[min(CONFIDENCE_CLASSES - 1, int(value * CONFIDENCE_CLASSES / 100))]
+
+
+class Coverage:
+    """Counts pages by tier and by domain.
+
+    Args:
+        tiers: names of the tiers, best first.
+    """
+
+    def __init__(self, tiers: Sequence[str]) -> None:
+        self._tiers = tiers
+        self._by_tier: dict[int, int] = {}
+        self._by_slot: dict[str, int] = {}
+        self._elsewhere = 0
+
+    def note(self, slot: str, rank: int) -> None:
+        """Count a page; called for each one, so it does as little as possible."""
+        tier, by_tier, by_slot = tier_of(rank), self._by_tier, self._by_slot
+        by_tier[tier] = by_tier.get(tier, 0) + 1
+        if slot in by_slot:
+            by_slot[slot] += 1
+        elif len(by_slot) < MOST_SLOTS:
+            by_slot[slot] = 1
+        else:
+            self._elsewhere += 1
+
+    @property
+    def pages(self) -> int:
+        """Number of all pages."""
+        return sum(self._by_tier.values())
+
+    def tiers(self) -> Mapping[str, int]:
+        """Return the number of pages by tier."""
+        found = Counter[str]()
+        for tier, count in sorted(self._by_tier.items()):
+            found[self._tiers[max(0, min(tier, len(self._tiers) - 1))]] += count
+        return dict(found)
+
+    def domains(self) -> Mapping[str, int]:
+        """Return the number of pages of the domains with the most pages, and of all others together."""
+        found = Counter[str]()
+        for slot, count in self._by_slot.items():
+            found[registered_domain(slot)] += count
+        first = dict(found.most_common(MOST_DOMAINS))
+        rest = self.pages - sum(first.values())
+        return {**first, OTHERS: rest} if rest else first
+
+    def stats(self) -> Mapping[str, int]:
+        """Return the same as stats."""
+        return {
+            stat.replace(part, name): count
+            for stat, part, counts in (
+                (DONE_TIER_STAT, "<tier>", self.tiers()),
+                (DONE_DOMAIN_STAT, "<domain>", self.domains()),
+            )
+            for name, count in counts.items()
+        }
+
+
+class RunReports:
+    """Reports to the frontier when this worker has joined, about every ten seconds, and when it closes.
+
+    A report is stored beside the exchanges, which don't wait for it. One that fails isn't repeated: the next one has
+    the same figures and more.
+    """
+
+    def __init__(
+        self, crawler: Crawler, config: Config, pump: Pump[Request], clock: Callable[[], float] = monotonic
+    ) -> None:
+        assert crawler.stats is not None and crawler.spider is not None
+        self._stats = crawler.stats
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        self._spider = crawler.spider.name
+        self._config = config
+        self._pump = pump
+        self._clock = clock
+        self._began_at = self._due_at = self._sample_at = clock()
+        self._running: Deferred[Any] | None = None
+        self._stored = Figures()
+        self._has_failed = False
+        self._version = _version()
+        self.coverage = Coverage(config.tiers)
+
+    def start(self) -> None:
+        """Send the first report."""
+        if not self._pump.frontier.is_local:
+            # The list of suffixes takes a while to load.
+            Thread(target=registered_domain, args=("a.example",), name="prioqueue suffixes", daemon=True).start()
+            self.look()
+
+    def look(self) -> None:
+        """Send a report if one is due; call it once a second."""
+        now = self._clock()
+        if self._pump.frontier.is_local or self._running is not None or self._pump.is_away or now < self._due_at:
+            return
+        report = self._report()
+        figures = replace(report.figures, latency=())
+        if figures == self._stored and now < self._sample_at:
+            return
+        self._due_at = now + _pause_s(now - self._began_at)
+        running = self._running = self._pump.runner.start(self._pump.frontier.record(report))
+        running.addCallback(self._note_stored, figures)
+        running.addErrback(self._note_failed)
+
+    def _note_stored(self, sample_in_s: float, figures: Figures) -> None:
+        self._running = None
+        self._stored, self._sample_at = figures, self._clock() + sample_in_s
+
+    def _note_failed(self, failure: Failure) -> None:
+        self._running, error = None, failure.value
+        is_outage = isinstance(error, FrontierUnavailable) and not isinstance(error, FrontierRefused)
+        if is_outage or self._has_failed:
+            return
+        self._has_failed = True
+        if isinstance(error, PrioQueueError):
+            self._log.warning("This run is missing in the run history: %s", error)
+        else:
+            self._log.error("Unexpected error in a report on this run", exc_info=failure_to_exc_info(failure))
+
+    def last(self, reason: str) -> Report | None:
+        """Return the last report, None in process.
+
+        Args:
+            reason: why the spider is closed.
+        """
+        return None if self._pump.frontier.is_local else self._report(reason)
+
+    def close(self) -> None:
+        """Stop, and add the coverage to the stats."""
+        if self._running is not None:
+            self._has_failed = True
+            self._running.cancel()
+        for name, count in self.coverage.stats().items():
+            self._stats.set_value(name, count)
+
+    def _report(self, reason: str = "") -> Report:
+        stats = self._stats.get_stats()
+        found = {name: value for name, value in [*stats.items()] if _is_number(value) and len(name) <= LONGEST_NAME}
+        numbers = {**dict(islice(found.items(), MOST_STATS)), **self.coverage.stats()}
+        confidence = [int(found.get(name, 0)) for name in CONFIDENCE_STATS]
+
+        def total(*names: str) -> int:
+            return sum(int(found.get(name, 0)) for name in names)
+
+        figures = Figures(
+            spider=self._spider,
+            version=self._version,
+            pages=self.coverage.pages,
+            items=total("item_scraped_count"),
+            errors=total("log_count/ERROR", "log_count/CRITICAL"),
+            retries=total("retry/count"),
+            escalations=total(ESCALATED_STAT),
+            dead=total(*DEAD_STATS.values()),
+            latency=tuple(self._pump.round_trips.counts),
+            confidence=confidence if any(confidence) else (),
+            tiers=self.coverage.tiers(),
+            domains=self.coverage.domains(),
+            settings=self._config.shown,
+            reason=reason,
+        )
+        return Report(figures, numbers)
+
+    def log_totals(self, totals: FleetTotals) -> None:
+        """Log the totals of all runs, in the form of Scrapy's own stats, unless Scrapy's are all there is."""
+        if totals.runs < 2 or not self._config.dumps_stats:
+            return
+        lost = f", lost, and counted up to their last report: {totals.lost}" if totals.lost else ""
+        times = {"elapsed_time_seconds": totals.seconds, "start_time": _time(totals.began_ms)}
+        self._log.info(
+            "Dumping the stats of all workers of frontier %(name)s (runs: %(runs)d, machines: %(hosts)d%(lost)s):\n"
+            "%(stats)s",
+            {
+                "name": self._config.name,
+                "runs": totals.runs,
+                "hosts": totals.hosts,
+                "lost": lost,
+                "stats": pformat({**totals.stats, **times, "finish_time": _time(totals.ended_ms)}),
+            },
+        )
+
+
+def _pause_s(age_s: float) -> float:
+    return max(FIRST_S, min(LAST_S, age_s / 10)) * random.uniform(1 - JITTER, 1 + JITTER)
+
+
+def _version() -> str:
+    try:
+        return version("scrapy-prioqueue")
+    except PackageNotFoundError:
+        return ""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+
+
+def _time(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, timezone.utc)
