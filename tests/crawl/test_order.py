@@ -30,17 +30,20 @@ def order_of(
 ) -> Sequence[str]:
     """Return the pages in the order fetched, one at a time, after all of them were scheduled.
 
-    The page "/first" has the links; "/second" comes next, and answers only when everything has been scheduled.
+    The page "/first" has the links, and answers only when "/second" has been scheduled.
+    That comes next, and answers only when everything has been scheduled.
     """
-    gate = threading.Event()
+    gates = [threading.Event(), threading.Event()]
     paths = [each if isinstance(each, str) else each["url"] for each in (*starts, *links)]
-    site.pages = {"/first": links, "/second": Page(gate=gate), **leaves(*paths)}
+    site.pages = {"/first": Page(links, gate=gates[0]), "/second": Page(gate=gates[1]), **leaves(*paths)}
     held = [link("/first", priority=1000), link("/second", priority=999)]
 
     crawl = crawls.start(*held, *starts, settings={"CONCURRENT_REQUESTS": 1, **(settings or {})})
+    crawl.wait_for("scheduled", "/second")
+    gates[0].set()
     crawl.wait_for("asked", "/second")
     crawl.wait_for("scheduled", *paths)
-    gate.set()
+    gates[1].set()
     pages = crawl.wait().pages
     assert list(pages[:2]) == ["/first", "/second"]
     return pages[2:]
