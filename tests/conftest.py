@@ -1,4 +1,4 @@
-"""Fixtures of all tests: Redis servers, child processes, frontier names; and the profiles of Hypothesis."""
+"""Fixtures of all tests: Redis servers, child processes, frontier names; and the profile of Hypothesis."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ from tests.support.servers import RedisServer, StartServer, server_fleet
 from tests.support.site import Site, site_on_loopback
 
 # No deadline per example: how long one takes says nothing on a shared machine; each test has its own deadline.
-hypothesis.settings.register_profile("dev", deadline=None, print_blob=True)
-hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, max_examples=200)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+hypothesis.settings.register_profile("here", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("here")
 
 CHILDREN = pytest.StashKey[list[ChildProcess]]()
 
@@ -77,10 +76,17 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(scope="session")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """The server of this session; tests share it and keep apart by `frontier_name`."""
+def session_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """The server that the tests of this process use one after the other."""
     with server_fleet(tmp_path_factory.mktemp("session")) as start:
         yield start()
+
+
+@pytest.fixture
+def redis_server(session_server: RedisServer) -> Iterator[RedisServer]:
+    """A server that holds nothing of other tests, so that what reads all keys is quick."""
+    yield session_server
+    session_server.client().flushall()
 
 
 @pytest.fixture(scope="session")
