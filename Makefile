@@ -31,9 +31,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Without bytecode each of hundreds of processes compiles what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Processes that run tests side by side; one that has none left takes some of another's. More than there are cores, since
-# tests of processes wait for half of their time.
-JOBS := 4
+# Processes that run tests side by side; one that has none left takes some of another's. Three for each of two cores, since
+# tests wait for most of their time.
+JOBS := 6
 PYTEST := python -m pytest --numprocesses $(JOBS) --dist worksteal
 
 # For tests each of which starts two browsers or a server of its own; such a test may take longer.
@@ -109,14 +109,14 @@ chaos: $(VENV)/installed ## crawl a shop while everything goes wrong; takes minu
 clean: ## remove what the other targets have made
 	rm -rf $(VENV) $(OLDEST) $(INTEGRATIONS) $(OLDER_SCRAPY) build dist *.egg-info .hypothesis .*_cache
 
-# All at once, since each waits for the network or keeps one core busy.
+# At once, since each waits for the network or keeps one core busy.
 environments:
-	@$(MAKE) --no-print-directory --jobs luacheck $(VENV)/installed $(OLDEST)/installed
+	@$(MAKE) --no-print-directory --jobs luacheck $(VENV)/installed
 
-# Beside the linters, which keep one core busy, this makes the byte code of all test modules. Without it each of the
-# processes that run tests would make all of it.
+# Beside the linters, which keep one core busy, the other environment is installed, and the byte code of all test modules
+# is made. Without it each of the processes that run tests would make all of it.
 checks:
-	@$(MAKE) --no-print-directory --jobs lint collected
+	@$(MAKE) --no-print-directory --jobs lint collected $(OLDEST)/installed
 
 collected: $(VENV)/installed
 	$(VENV)/bin/python -m pytest --collect-only -qq >/dev/null
