@@ -6,7 +6,9 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from http import HTTPStatus
 from typing import Any
+from urllib.parse import parse_qs
 
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
@@ -60,13 +62,23 @@ class Adviser:
         return 200, asdict(found.value)
 
 
-def scale_app(adviser: Adviser, reading: FrontierReading) -> App:
-    """Return a WSGI application that answers with the advice as JSON."""
+def scale_app(config: Config, reading_of: Callable[[str], FrontierReading | None]) -> App:
+    """Return a WSGI application that answers with the advice about a frontier as JSON.
 
-    def answer(_: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
-        status, document = adviser.answer(reading)
+    Args:
+        reading_of: returns the reading of a frontier, given its name, or an empty one for the only frontier; None if
+            there is none.
+    """
+    advisers: dict[str, Adviser] = {}
+
+    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        name = parse_qs(environ.get("QUERY_STRING", "")).get("name", [""])[0]
+        reading = reading_of(name)
+        status, document = 404, {"error": f"which frontier? {SCALE_PATH}?name=NAME, one of those that are served here"}
+        if reading is not None:
+            status, document = advisers.setdefault(name, Adviser(config)).answer(reading)
         headers = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
-        start_response(f"{status} {'OK' if status == 200 else 'Service Unavailable'}", headers)
+        start_response(f"{status} {HTTPStatus(status).phrase}", headers)
         return [json.dumps(document).encode()]
 
     return answer
@@ -75,5 +87,10 @@ def scale_app(adviser: Adviser, reading: FrontierReading) -> App:
 def write_scale_key(link: Link, name: str, workers: int) -> None:
     """Store the number of workers as the length of a list, which every release of KEDA can read."""
     key = Keys(name).of("scale")
-    entries = [("RPUSH", key, *range(1, workers + 1)), ("PEXPIRE", key, int(EXPIRY_S * 1000))] if workers else []
-    link.pipe(("DEL", key), *entries, is_transaction=True)
+    if not workers:
+        link.pipe(("DEL", key))
+        return
+    # Renaming replaces the list in one step, so that nobody reads a length in between.
+    new = f"{key}:new"
+    entries = ("RPUSH", new, *range(1, workers + 1))
+    link.pipe(("DEL", new), entries, ("PEXPIRE", new, int(EXPIRY_S * 1000)), ("RENAME", new, key))

@@ -368,13 +368,24 @@ class FleetCollector:
 
     def _look(self) -> tuple[Mapping[str, FrontierSeen], ServerSeen]:
         begun, names = time.perf_counter(), self._names()
-        shown = names[:MOST_FRONTIERS]
-        if [*self._readings] != [*shown]:
-            self._readings = {name: self._reading(name, len(shown)) for name in shown}
+        shown = self._shown(names)
         server = self._checked("", self._server.get("info", lambda inspector: inspector.link.info() or {}))
         found = {} if server.trouble else {name: self._seen(name) for name in shown}
         info = None if server.trouble else server.value
         return found, ServerSeen(info, len(shown), len(names) - len(shown), time.perf_counter() - begun)
+
+    def reading_of(self, name: str) -> FrontierReading | None:
+        """Return the reading of a frontier, or of the only one without a name; None if there is none here."""
+        with self._lock:
+            shown = self._shown(self._names())
+            return self._readings.get(name or (shown[0] if len(shown) == 1 else ""))
+
+    def _shown(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the frontiers that are read, and prepare to read them."""
+        shown = names[:MOST_FRONTIERS]
+        if [*self._readings] != [*shown]:
+            self._readings = {name: self._reading(name, len(shown)) for name in shown}
+        return shown
 
     def _reading(self, name: str, count: int) -> FrontierReading:
         return FrontierReading(Inspector(self._link, name, lease_ttl_s=self._lease_ttl_s), share=SHARE / count)

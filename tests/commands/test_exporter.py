@@ -7,6 +7,8 @@ import re
 import socket
 from collections.abc import Callable
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
@@ -88,3 +90,30 @@ def test_without_the_package_it_says_what_to_install(run: Run, monkeypatch: pyte
 
     assert ran.code == 2
     assert 'pip install "scrapy-prioqueue[metrics]"' in ran.err
+
+
+def test_it_says_how_many_workers_are_useful_for_each_frontier(
+    run: Run,
+    backend: RedisBackend,
+    frontier_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    backend.join("w1", clock=None).commit(push("1"))
+    found: dict[str, Any] = {}
+
+    def look() -> None:
+        address = json.loads(capsys.readouterr().out)["url"].replace("/metrics", "/api/v1/scale")
+        for name in (frontier_name, "none", "other", ""):
+            try:
+                with urlopen(f"{address}?name={name}") as answer:
+                    found[name] = json.load(answer)
+            except HTTPError as error:
+                found[name] = json.load(error)
+
+    while_it_serves(monkeypatch, look)
+    run("exporter", frontier_name, "none", "--port", "0", "--json")
+
+    assert (found[frontier_name]["workers"], found["none"]["workers"]) == (1, 0)
+    assert "which frontier?" in found["other"]["error"]
+    assert found[""] == found["other"]

@@ -9,6 +9,7 @@ from threading import Event
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import address, port
 from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop, Verb
+from scrapy_prioqueue.monitoring.adviser import SCALE_PATH, scale_app
 from scrapy_prioqueue.monitoring.fleet import FleetCollector, Search
 from scrapy_prioqueue.monitoring.serving import METRICS_PATH, Endpoint, metrics_app, missing, routed
 from scrapy_prioqueue.printable import clean
@@ -47,8 +48,9 @@ class ExporterVerb(Verb):
             lease_ttl_s=config.lease_ttl_s,
             seeds_keys=config.seeds_keys,
         )
+        routes = {METRICS_PATH: metrics_app([collector]), SCALE_PATH: scale_app(config, collector.reading_of)}
         try:
-            endpoint = Endpoint(routed({METRICS_PATH: metrics_app([collector])}), options.host, [options.port])
+            endpoint = Endpoint(routed(routes), options.host, [options.port])
         except OSError as error:
             raise Stop(f"can't listen at {options.host}, port {options.port}: {error.strerror}", WRONG_USE) from error
         what = "all frontiers" if search else ", ".join(names)
