@@ -55,6 +55,8 @@ class QuietHost:
     It is also the engine and its slots, as far as the pump asks them.
     """
 
+    spider = None
+
     @property
     def engine(self) -> Any:
         return self

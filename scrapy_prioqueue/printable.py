@@ -1,4 +1,4 @@
-"""Safe output of foreign text: without terminal commands and without changes of writing direction."""
+"""Text for people: durations, and foreign text without terminal commands and changes of writing direction."""
 
 from __future__ import annotations
 
@@ -32,3 +32,20 @@ def clean_json(document: str) -> str:
 
 def _escaped(letter: str) -> str:
     return letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration in its two largest units: 3 h 5 min."""
+    if seconds is None:
+        return "-"
+    if seconds < 0:
+        return "-" + duration(-seconds)
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    parts = []
+    rest = round(seconds)
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, rest = divmod(rest, length)
+        parts.append((count, unit))
+    first = next(index for index, (count, _) in enumerate(parts) if count)
+    return " ".join(f"{count} {unit}" for count, unit in parts[first : first + 2] if count)

@@ -39,6 +39,7 @@ from scrapy_prioqueue.frontier.base import Frontier, FrontierConfig, Joined
 from scrapy_prioqueue.frontier.processes import process_info
 from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.invocation import Invocation, running_command
+from scrapy_prioqueue.logs import CrawlLog, event, name_crawl
 from scrapy_prioqueue.monitoring.worker import check_installed, serve_worker
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues.base import ClosedQueue, RequestQueue
@@ -82,7 +83,7 @@ class Scheduler(BaseScheduler):
         self._command = command
         self._config = config
         self._dupefilter = dupefilter
-        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        self._log = CrawlLog(logger, crawler.spider)
         self._queue: RequestQueue = ClosedQueue()
         self._is_missing = False
         self._peeked: list[Request | None] = []
@@ -104,6 +105,8 @@ class Scheduler(BaseScheduler):
             if command is not None:
                 command.fail()
             raise
+        assert crawler.spider is not None
+        name_crawl(crawler.spider, config.name, config.worker_id)
         if command is None or command.crawls(config.crawl_commands, crawler.settings["COMMANDS_MODULE"]):
             check_installed(config)
             return cls(crawler, config, build_from_crawler(_dupefilter_class(crawler), crawler))
@@ -357,6 +360,15 @@ class Scheduler(BaseScheduler):
                 "seen": joined.seen,
                 "workers": depth.workers,
             },
+            extra=event(
+                "joined",
+                is_new=joined.is_new,
+                pending=depth.pending,
+                delayed=depth.delayed,
+                leased=depth.leased,
+                seen=joined.seen,
+                workers=depth.workers,
+            ),
         )
         if joined.last_ended_ms and self._config.crawl_id is None:
             ended = datetime.fromtimestamp(joined.last_ended_ms / 1000, timezone.utc)

@@ -25,6 +25,7 @@ from scrapy_prioqueue.codec.standins import StandIn
 from scrapy_prioqueue.frontier.redis.operators.findings import SlotFound, Stored, WorkerFound
 from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.printable import clean, clean_json, in_a_line, text_of
+from scrapy_prioqueue.printable import duration as duration
 
 WIDE = 500
 """Width without a terminal: in effect nothing is cut."""
@@ -286,23 +287,6 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
-
-
-def duration(seconds: float | None) -> str:
-    """Return a duration in its two largest units: 3 h 5 min."""
-    if seconds is None:
-        return "-"
-    if seconds < 0:
-        return "-" + duration(-seconds)
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    parts = []
-    rest = round(seconds)
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        count, rest = divmod(rest, length)
-        parts.append((count, unit))
-    first = next(index for index, (count, _) in enumerate(parts) if count)
-    return " ".join(f"{count} {unit}" for count, unit in parts[first : first + 2] if count)
 
 
 def part(value: float) -> str:

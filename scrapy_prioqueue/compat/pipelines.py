@@ -19,6 +19,7 @@ from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
 
 from scrapy_prioqueue.engine import HAS_ASYNC_ITEM_PROCESSING, Engine
 from scrapy_prioqueue.frontier.redis.items import ItemData, ItemTooLarge, RedisItems
+from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.runtime import Runner, pause, suitable_runner
 from scrapy_prioqueue.settings import Config
@@ -136,7 +137,7 @@ class ItemWriter:
         self, crawler: Crawler, items: RedisItems, *, is_closing: Callable[[], bool], patience_s: float
     ) -> None:
         self._crawler = crawler
-        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        self._log = CrawlLog(logger, crawler.spider)
         self._items = items
         self._is_closing = is_closing
         self._patience_s = patience_s

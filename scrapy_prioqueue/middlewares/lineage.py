@@ -12,6 +12,7 @@ from itemadapter import ItemAdapter
 from scrapy import Spider
 
 from scrapy_prioqueue.engine import watch_items
+from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.queues import endings
 from scrapy_prioqueue.queues.lineages import CONFIDENCE_META, LINEAGE_META
 from scrapy_prioqueue.queues.recording import confidence_stat
@@ -34,7 +35,7 @@ class LineagePipeline:
     def __init__(self, crawler: Crawler, fields: Mapping[str, str | None]) -> None:
         self._crawler = crawler
         self._stats = crawler.stats
-        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        self._log = CrawlLog(logger, crawler.spider)
         self._fields = fields
         self._results: dict[int, tuple[Any, Any]] = {}
         self._logged: set[object] = set()

@@ -15,6 +15,7 @@ from scrapy import signals
 from scrapy.crawler import Crawler
 
 from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.monitoring.metrics import Buckets, Metric, Values, families
 from scrapy_prioqueue.monitoring.serving import METRICS_PATH, Endpoint, metrics_app, missing, routed
 from scrapy_prioqueue.pump.pump import Pump
@@ -267,7 +268,7 @@ def check_installed(config: Config) -> None:
 def serve_worker(crawler: Crawler, config: Config, queue: RequestQueue) -> None:
     """Serve the metrics of this worker until the spider is closed; if that fails, the log says why."""
     assert config.metrics_port is not None
-    log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+    log = CrawlLog(logger, crawler.spider)
     app = routed({METRICS_PATH: metrics_app([WorkerCollector(crawler, config, queue)])})
     try:
         endpoint = Endpoint(app, config.metrics_host, config.metrics_port)

@@ -129,6 +129,8 @@ class Agenda:
         """Rank of the best request pushed here since the last exchange."""
         self.pushed: list[tuple[int, str]] = []
         """Rank and slot of each of those requests; if there are many, of the best."""
+        self.must_ask_depth = False
+        """Make an exchange, since the counts of the crawl are wanted."""
         self.has_reported_idle = False
         """Whether the last answered demand has reported this worker as idle."""
 
@@ -162,6 +164,7 @@ class Agenda:
 
     def note_answer(self) -> None:
         """Note the answer of an exchange."""
+        self.must_ask_depth = False
         self._last_exchange = self._outbox_since = self._clock()
 
     def note_leases(self, *, is_complete: bool) -> None:
@@ -209,6 +212,8 @@ class Agenda:
 
     def _times(self, now: float) -> Iterator[float]:
         yield self._renewals.due_at
+        if self.must_ask_depth:
+            yield now
         must_wait = self._rejections.must_wait
         if must_wait:
             yield self._rejections.retry_at

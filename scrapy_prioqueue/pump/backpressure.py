@@ -12,6 +12,7 @@ from scrapy_prioqueue.errors import CrawlEnded, FrontierFull, RequestTooLarge
 from scrapy_prioqueue.frontier.base import Exchanged, Frontier, Orders, Push
 from scrapy_prioqueue.frontier.operations import payload_size
 from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.logs import CrawlLog, event
 from scrapy_prioqueue.pump.host import Host, PumpConfig
 from scrapy_prioqueue.pump.outage import Failures
 from scrapy_prioqueue.pump.outbox import Entry, Outbox
@@ -35,6 +36,7 @@ class Rejections(Generic[Tag]):
 
     def __init__(self, frontier: Frontier, host: Host[Tag], outbox: Outbox[Tag], clock: Callable[[], float]) -> None:
         self._frontier = frontier
+        self.log = CrawlLog(logger, host.spider)
         self._host = host
         self._outbox = outbox
         self._clock = clock
@@ -70,7 +72,7 @@ class Rejections(Generic[Tag]):
         if isinstance(rejection, CrawlEnded):
             self._abandon(rejection)
         elif rejection is not None and not isinstance(rejection, FrontierFull):
-            logger.error("%s", rejection)
+            self.log.error("%s", rejection)
 
     def _note_too_large(self) -> None:
         for entry in take_too_large(self._frontier, self._outbox, self._host):
@@ -84,10 +86,11 @@ class Rejections(Generic[Tag]):
         if not self.is_full:
             self.is_full, self._full_since = True, self._clock()
             self._host.degraded("full", str(rejection))
-            logger.warning(
+            self.log.warning(
                 "%s; new requests, and the acks of the pages on which they were found, wait in this worker until"
                 " there is room. Meanwhile it crawls stored requests, which frees memory",
                 rejection,
+                extra=event("frontier_degraded", cause="full"),
             )
 
     def _note_room(self) -> None:
@@ -95,21 +98,25 @@ class Rejections(Generic[Tag]):
             # The server has accepted some requests, so the next, larger batch is sent at once.
             self.retry_at = self._clock()
         else:
-            self._end_full()
-            logger.info("The frontier stores requests again")
+            after_s = self._end_full()
+            extra = event("frontier_recovered", cause="full", after_s=after_s)
+            self.log.info("The frontier stores requests again", extra=extra)
 
-    def _end_full(self) -> None:
-        if self.is_full:
-            self.is_full = False
-            self._host.recovered("full", self._clock() - self._full_since)
+    def _end_full(self) -> float:
+        """Note that the server isn't full any more; return for how long it was."""
+        after_s = self._clock() - self._full_since
+        self.is_full = False
+        self._host.recovered("full", after_s)
+        return after_s
 
     def _abandon(self, rejection: CrawlEnded) -> None:
         # No request waits any more. `start()` is still read to its end, although its requests are rejected.
-        self._end_full()
+        if self.is_full:
+            self._end_full()
         self.must_wait = False
         lost = self._outbox.abandon()
         if lost:
-            logger.warning("%d requests were not stored: %s", lost, rejection)
+            self.log.warning("%d requests were not stored: %s", lost, rejection)
             self._host.count(REJECTED_STAT, lost)
 
 
@@ -243,7 +250,7 @@ class Backpressure:
     def _warn(self) -> None:
         if not self._has_warned:
             self._has_warned = True
-            logger.warning(
+            self.rejections.log.warning(
                 "%d requests of %d kB wait to be stored (PRIOQUEUE_OUTBOX_LIMIT): this worker starts one page at"
                 " a time until the server takes them, and none at twice that limit",
                 self._outbox.pushes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from scrapy.utils.log import failure_to_exc_info
 from twisted.internet.defer import Deferred
@@ -13,8 +13,12 @@ from twisted.python.failure import Failure
 
 from scrapy_prioqueue.errors import FrontierUnavailable, NotPermitted
 from scrapy_prioqueue.frontier.base import Frontier
+from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.pump.timing import BELL_RETRY_S, LOOK_S, SLOW_S
 from scrapy_prioqueue.runtime import Alarm, Runner, Timer, call_later
+
+if TYPE_CHECKING:
+    from scrapy import Spider
 
 logger = logging.getLogger(__name__)
 
@@ -45,9 +49,13 @@ class Calls:
 
     Args:
         clock: monotonic, in seconds.
+        spider: for log records.
     """
 
-    def __init__(self, runner: Runner, caller: Caller, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, runner: Runner, caller: Caller, clock: Callable[[], float], spider: Spider | None = None
+    ) -> None:
+        self._log = CrawlLog(logger, spider)
         self._runner = runner
         self._caller = caller
         self._clock = clock
@@ -101,7 +109,7 @@ class Calls:
 
     def _on_bug(self, failure: Failure) -> None:
         self._caller.on_failure(failure.value, was_sent=True)
-        logger.error("Unexpected error in the exchange with the frontier", exc_info=failure_to_exc_info(failure))
+        self._log.error("Unexpected error in the exchange with the frontier", exc_info=failure_to_exc_info(failure))
 
     def _ended(self, done: Deferred[None]) -> None:
         self.running = None
@@ -115,9 +123,13 @@ class Bell:
 
     Args:
         on_ring: called on Scrapy's loop.
+        spider: for log records.
     """
 
-    def __init__(self, frontier: Frontier, runner: Runner, on_ring: Callable[[], None]) -> None:
+    def __init__(
+        self, frontier: Frontier, runner: Runner, on_ring: Callable[[], None], spider: Spider | None = None
+    ) -> None:
+        self._log = CrawlLog(logger, spider)
         self._frontier = frontier
         self._runner = runner
         self._on_ring = on_ring
@@ -149,7 +161,7 @@ class Bell:
     def _on_end(self, result: object) -> None:
         self._listening = None
         if isinstance(result, Failure) and not self._is_closed:
-            logger.debug("Can't subscribe to the frontier's channel, polling instead: %s", result.value)
+            self._log.debug("Can't subscribe to the frontier's channel, polling instead: %s", result.value)
             if self._again is None:
                 self._again = call_later(BELL_RETRY_S * random.uniform(0.5, 1), self._listen_again)
 

@@ -13,6 +13,7 @@ from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
 from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable, RequestTooLarge
 from scrapy_prioqueue.frontier.base import Demand, Depth, Exchanged, Frontier
 from scrapy_prioqueue.frontier.runs import FleetTotals
+from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.pump.backpressure import take_too_large
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.leases import Leases
@@ -63,7 +64,7 @@ def take_leave(
         if isinstance(error, CancelledError):
             error = failures[-1] if failures else TimeoutError(f"no answer within {timeout_s:g} s")
         why = "see the error above" if str(error) == str(ended_by) else str(error)
-        _log_unsent(frontier.address, leases.outbox.unsent(), why)
+        _log_unsent(CrawlLog(logger, host.spider), frontier.address, leases.outbox.unsent(), why)
     finally:
         timer.cancel()
     yield runner.start(frontier.close())
@@ -80,7 +81,7 @@ def _leave(
     running: Deferred[Any] | None,
     failures: list[Exception],
 ) -> Any:
-    outbox = leases.outbox
+    outbox, log = leases.outbox, CrawlLog(logger, host.spider)
     if running is not None:
         yield running
     while outbox:
@@ -91,12 +92,12 @@ def _leave(
             outbox.put_back(certainly=True)
         if isinstance(answer.rejection, FrontierFull):
             outbox.put_back(certainly=True)
-            _log_given_up(outbox.give_up_requests(), answer.rejection)
+            _log_given_up(log, outbox.give_up_requests(), answer.rejection)
         elif isinstance(answer.rejection, RequestTooLarge):
             too_large = take_too_large(frontier, outbox, host)
             outbox.release_lingering()
             if too_large:
-                _log_given_up(len(too_large), answer.rejection)
+                _log_given_up(log, len(too_large), answer.rejection)
         elif answer.rejection is not None:
             raise answer.rejection
     if leases.must_reconcile or failures:
@@ -122,8 +123,8 @@ def _insist(runner: Runner, call: Callable[[], Coroutine[Any, Any, T]], failures
             return result
 
 
-def _log_given_up(requests: int, why: Exception) -> None:
-    logger.warning(
+def _log_given_up(log: CrawlLog, requests: int, why: Exception) -> None:
+    log.warning(
         "Closed with %d requests that were not stored (%s). The pages on which they were found are released and"
         " will be fetched again",
         requests,
@@ -131,17 +132,17 @@ def _log_given_up(requests: int, why: Exception) -> None:
     )
 
 
-def _log_unsent(address: str, unsent: Unsent, why: str) -> None:
+def _log_unsent(log: CrawlLog, address: str, unsent: Unsent, why: str) -> None:
     parts = [text % count for text, count in zip(_UNSENT, unsent, strict=True) if count]
     if parts:
-        logger.warning(
+        log.warning(
             "Closed before the frontier at %s confirmed everything (%s). Not confirmed: %s",
             address,
             why,
             "; ".join(parts),
         )
     else:
-        logger.warning(
+        log.warning(
             "Closed without leaving the frontier at %s (%s). This worker counts as alive for PRIOQUEUE_LEASE_TTL",
             address,
             why,

@@ -13,13 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from time import monotonic
 from types import CodeType, FrameType
+from typing import TYPE_CHECKING
 
 from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.base import Frontier
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage
 from scrapy_prioqueue.hints import evict_command, frontier_command
+from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.runtime import Timer, call_later
+
+if TYPE_CHECKING:
+    from scrapy import Spider
 
 logger = logging.getLogger(__name__)
 
@@ -122,6 +127,7 @@ class Heartbeat:
             and unstarted leases are released.
         started: called in the thread; returns (lease id, attempt) of all leases that run or have an unconfirmed end.
         has_own_work: called in the thread; returns whether there is work here without a lease.
+        spider: for log records.
     """
 
     def __init__(
@@ -132,7 +138,9 @@ class Heartbeat:
         slow_s: float = 0.0,
         started: Callable[[], Sequence[tuple[int, int]]] = list,
         has_own_work: Callable[[], bool] = bool,
+        spider: Spider | None = None,
     ) -> None:
+        self._log = CrawlLog(logger, spider)
         self._frontier = frontier
         self._leases = leases
         self._ttl_s = ttl_s
@@ -224,7 +232,7 @@ class Heartbeat:
             self.beats.append(beat)
 
     def _warn(self, held_up_s: float) -> None:
-        logger.warning(
+        self._log.warning(
             "The spider's code has blocked the event loop for %.1f s, %s. A thread renews this worker's leases"
             " meanwhile, so that others don't fetch the same pages (PRIOQUEUE_LEASE_TTL = %g s), but nothing else"
             " runs. Run such code in a thread, for example with twisted.internet.threads.deferToThread",
@@ -271,7 +279,7 @@ class Heartbeat:
 
     def _warn_blocked(self, where: CodeLocation, pages: Sequence[SlowPage], blocked_s: float) -> None:
         named = [f"{page.url} (callback {page.callback}, id {page.lease_id})" for page in pages]
-        logger.warning(
+        self._log.warning(
             "The event loop has been blocked for %d s, %s, and may never run again (PRIOQUEUE_SLOW_PAGE)%s."
             " Requests that are not started are released. '%s' gives a page to other workers, '%s' gives all pages"
             " of this worker. To end this process use SIGKILL",
@@ -309,6 +317,6 @@ class Heartbeat:
             return
         silence.has_failed = True
         if isinstance(error, PrioQueueError):
-            logger.warning("The thread could not renew this worker's leases and tries again: %s", error)
+            self._log.warning("The thread could not renew this worker's leases and tries again: %s", error)
         else:
-            logger.error("Unexpected error in the thread that renews leases; it tries again", exc_info=error)
+            self._log.error("Unexpected error in the thread that renews leases; it tries again", exc_info=error)

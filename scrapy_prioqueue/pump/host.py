@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from scrapy_prioqueue.frontier.base import Exchanged, Lease, Orders, Push, Recall, Report
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.runs import FleetTotals
 from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome
+
+if TYPE_CHECKING:
+    from scrapy import Spider
 
 Tag = TypeVar("Tag")
 
@@ -55,6 +58,10 @@ class Engine(Protocol):
 
 class Host(Protocol[Tag]):
     """The interface that the pump needs from the scheduler's queue."""
+
+    @property
+    def spider(self) -> Spider | None:
+        """The spider, for log records."""
 
     @property
     def engine(self) -> Engine:

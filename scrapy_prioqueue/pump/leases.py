@@ -8,6 +8,7 @@ from math import inf
 from typing import Any, Generic, TypeVar
 
 from scrapy_prioqueue.frontier.base import Frontier, Lease, Release
+from scrapy_prioqueue.logs import CrawlLog, event
 from scrapy_prioqueue.pump.heartbeat import Heartbeat, PagesAtWork
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.inbox import Inbox
@@ -198,11 +199,14 @@ class Renewals:
         slow_s: float,
         clock: Callable[[], float],
     ) -> None:
+        self._log = CrawlLog(logger, host.spider)
         self._leases = leases
         self._host = host
         self._ttl_s = ttl_s
         self._clock = clock
-        self._heartbeat = Heartbeat(frontier, leases.tokens, ttl_s, slow_s, leases.started_tokens, host.has_own_work)
+        self._heartbeat = Heartbeat(
+            *(frontier, leases.tokens, ttl_s, slow_s, leases.started_tokens, host.has_own_work, host.spider)
+        )
         self._latest = self._sent = clock()
         self._gave_back_at = -inf
 
@@ -280,9 +284,10 @@ class Renewals:
         self._leases.lose(lost)
         self._host.count(LEASE_LOST_STAT, len(lost))
         if lost:
-            logger.warning(
+            self._log.warning(
                 "%d leases of this worker went to others: an operator took them, or this worker had no contact with"
                 " the server for longer than PRIOQUEUE_LEASE_TTL, for example because its process was stopped or code"
                 " held the GIL",
                 len(lost),
+                extra=event("lease_lost", leases=len(lost)),
             )

@@ -70,15 +70,15 @@ class ExchangeLoop(Generic[Tag]):
         self._prefetch = prefetch
         self._agenda = agenda
         self._clock = clock
-        self.calls = Calls(runner, self, clock)
-        self._bell = Bell(frontier, runner, self._on_bell)
+        self.calls = Calls(runner, self, clock, host.spider)
+        self._bell = Bell(frontier, runner, self._on_bell, host.spider)
         self.alarm = Alarm(clock, self._on_alarm)
         """Set to when the loop looks again by itself."""
         self._turn = Alarm(clock, self._on_turn)
         self.gate = StartGate(lambda: self.is_closed or self._has_room_for_starts())
         direct = frontier.direct
         self.direct = None if direct is None else DirectCalls(direct, host, self.calls, leases, agenda, prefetch)
-        self.last_depth = Depth()
+        self.last_depth, self._depth_at = Depth(), clock()
         self._answered_at = clock()
         self.has_ended = self.is_closed = self.is_slow = self._is_awaited = False
         self.ended_by: Exception | None = None
@@ -94,6 +94,15 @@ class ExchangeLoop(Generic[Tag]):
     def silence_s(self) -> float:
         """Seconds since the server last answered the loop, or the thread that renews leases."""
         return self._clock() - max(self._answered_at, self._renewals.latest)
+
+    def refresh(self, max_age_s: float) -> bool:
+        """Return whether `depth` is no older than that; otherwise make an exchange."""
+        is_current = self.direct is not None and self.direct.depth is not None
+        if is_current or self._clock() - self._depth_at <= max_age_s:
+            return True
+        self._agenda.must_ask_depth = True
+        self.consider()
+        return False
 
     def start(self) -> None:
         """Begin to exchange."""
@@ -245,7 +254,7 @@ class ExchangeLoop(Generic[Tag]):
         self.gate.look()
         if demand is None or not is_complete:
             return
-        self.last_depth = answer.depth
+        self.last_depth, self._depth_at = answer.depth, now
         self._outage.note_answer(answer, demand.away_ms)
         self._prefetch.workers = answer.depth.workers
         self._prefetch.notes.confirm(len(demand.notes))

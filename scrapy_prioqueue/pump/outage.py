@@ -6,12 +6,13 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scrapy_prioqueue.errors import FrontierRefused
 from scrapy_prioqueue.frontier.base import Claim, Exchanged, Frontier, Joined, Lease, Order, Push
 from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id_of
 from scrapy_prioqueue.frontier.policy import Note
+from scrapy_prioqueue.logs import CrawlLog, event
 from scrapy_prioqueue.pump.host import Host, PumpConfig
 from scrapy_prioqueue.pump.leases import Leases
 from scrapy_prioqueue.pump.outbox import Entry, HeldRequest, Outbox
@@ -19,6 +20,9 @@ from scrapy_prioqueue.pump.shares import LimitShares, Shares
 from scrapy_prioqueue.pump.timing import FIRST_RETRY_S, LAST_RETRY_S, RENEWALS_PER_TTL, SLOW_S, SPREAD_PER_WORKER_S
 from scrapy_prioqueue.runtime import Alarm
 from scrapy_prioqueue.stats import OUTAGES_STAT
+
+if TYPE_CHECKING:
+    from scrapy import Spider
 
 logger = logging.getLogger(__name__)
 
@@ -38,11 +42,19 @@ class Failures:
         goes_on: whether requests are started meanwhile.
         lease_ttl_s: lifetime of a lease; there must be time for another attempt before one expires.
         grace_s: seconds during which only leased requests are started.
+        spider: for log records.
     """
 
     def __init__(
-        self, clock: Callable[[], float], *, goes_on: bool, lease_ttl_s: float = 60.0, grace_s: float = 0.0
+        self,
+        clock: Callable[[], float],
+        *,
+        goes_on: bool,
+        lease_ttl_s: float = 60.0,
+        grace_s: float = 0.0,
+        spider: Spider | None = None,
     ) -> None:
+        self._log = CrawlLog(logger, spider)
         self._clock = clock
         self._goes_on = goes_on
         self._grace_s = grace_s
@@ -97,10 +109,11 @@ class Failures:
             return False
         self._is_slow = True
         self._reset(SLOW_S)
-        logger.info(
+        self._log.info(
             "No answer from the frontier at %s for %g s; this worker continues with its leased requests",
             address,
             SLOW_S,
+            extra=event("frontier_degraded", cause="outage"),
         )
         return True
 
@@ -123,13 +136,14 @@ class Failures:
         spread = min(self._longest_s, workers * SPREAD_PER_WORKER_S)
         self.retry_at = self._clock() + longest * random.uniform(0.5, 1) + random.uniform(0, spread)
         is_first, is_refused = self._failures == 1, isinstance(error, FrontierRefused)
+        is_new = is_first and not self._is_slow
         if is_first:
             self._was_refused = False
-            if not self._is_slow:
+            if is_new:
                 self._reset(0)
         # A `FrontierRefused` doesn't pass by itself, so it is logged even after a lost connection.
         if not is_first and (self._was_refused or not is_refused):
-            logger.log(self._level_of(error), "The frontier is still unavailable: %s", error)
+            self._log.log(self._level_of(error), "The frontier is still unavailable: %s", error)
             return
         self._was_refused = is_refused
         self._logged.add(str(error))
@@ -140,11 +154,12 @@ class Failures:
             does = "starts no new requests until then"
         elif only_leased:
             does = "starts only leased requests until then, since there are budgets, or limits of other workers"
-        logger.log(
+        self._log.log(
             logging.ERROR if is_refused else logging.WARNING,
             "%s; this worker keeps trying to reconnect and %s",
             error,
             does,
+            extra=event("frontier_degraded", cause="outage") if is_new else {},
         )
 
     def _level_of(self, error: BaseException) -> int:
@@ -160,14 +175,16 @@ class Failures:
         was_on = self.is_on
         if was_on or self._is_slow:
             self._failures, self._is_slow = 0, False
+            after_s = self._clock() - self._since
             self._logged.clear()
-            logger.info(
+            self._log.info(
                 "The frontier at %s is available again after %.1f s; meanwhile %d requests were started and %d"
                 " were found here",
                 address,
-                self._clock() - self._since,
+                after_s,
                 self._started,
                 self._found,
+                extra=event("frontier_recovered", cause="outage", after_s=after_s),
             )
         return was_on
 

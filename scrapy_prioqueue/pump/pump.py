@@ -80,7 +80,11 @@ class Pump(Generic[Tag]):
         """Requests that were taken and are not finished, by the lease id at that time."""
         self._renewals = Renewals(frontier, self._leases, host, config.lease_ttl_s, config.slow_page_s, clock)
         failures = Failures(
-            clock, goes_on=config.goes_on, lease_ttl_s=config.lease_ttl_s, grace_s=config.outage_grace_s
+            clock,
+            goes_on=config.goes_on,
+            lease_ttl_s=config.lease_ttl_s,
+            grace_s=config.outage_grace_s,
+            spider=host.spider,
         )
         self._outage: Outage[Tag] = Outage(frontier, failures, self._leases, host, config, clock)
         rejections = Rejections(frontier, host, self.outbox, clock)
@@ -130,6 +134,10 @@ class Pump(Generic[Tag]):
     def depth(self) -> Depth:
         """The latest known counts of the crawl."""
         return self._loop.depth
+
+    def refresh(self, max_age_s: float) -> bool:
+        """Return whether `depth` is no older than that, or can't be asked for now; otherwise ask for it."""
+        return self.is_away or self._loop.refresh(max_age_s)
 
     def push(self, operation: Push, tag: Tag, found_on: FoundOn = None) -> None:
         """Store a request; its outcome is passed to `Host.note_outcome`.

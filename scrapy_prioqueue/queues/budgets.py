@@ -22,6 +22,7 @@ from scrapy_prioqueue.frontier.labels import Label, label_of, labelled
 from scrapy_prioqueue.frontier.operations import Spent
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.hints import frontier_command
+from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.stats import (
     BUDGET_BYTES_STAT,
@@ -63,7 +64,7 @@ class Costs:
         assert crawler.stats is not None
         self._stats = crawler.stats
         self._signals = crawler.signals
-        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        self._log = CrawlLog(logger, crawler.spider)
         self._frontier = frontier
         self.is_on = False
         """There are budgets, so requests are labelled and measured."""

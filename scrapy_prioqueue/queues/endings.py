@@ -36,6 +36,7 @@ from scrapy_prioqueue.frontier.base import (
 )
 from scrapy_prioqueue.frontier.labels import label_of, labelled
 from scrapy_prioqueue.hints import frontier_command
+from scrapy_prioqueue.logs import CrawlLog, dead_letter
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.outbox import bury
 from scrapy_prioqueue.pump.pump import Pump
@@ -203,7 +204,7 @@ class Verdicts:
     def __init__(self, crawler: Crawler, engine: Engine, config: Config, layers: Layers) -> None:
         assert crawler.stats is not None
         self._stats = crawler.stats
-        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        self._log = CrawlLog(logger, crawler.spider)
         self._engine = engine
         self._limit = config.requeue_limit
         self._layers = layers
@@ -283,7 +284,7 @@ class Endings:
     ) -> None:
         assert crawler.stats is not None
         self._stats = crawler.stats
-        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        self._log = CrawlLog(logger, crawler.spider)
         self._verdicts = verdicts
         self._codec = codec
         self._pump = pump
@@ -358,7 +359,9 @@ class Endings:
     def _note_dead(self, request: Request, verdict: Dead, letter_id: int | None = None) -> None:
         self._stats.inc_value(DEAD_STATS[verdict.reason])
         self._log.info(
-            "%s becomes a dead letter (%s): %s", in_a_line(request), verdict.reason, in_a_line(verdict.detail)
+            "%s becomes a dead letter (%s): %s",
+            *(in_a_line(request), verdict.reason, in_a_line(verdict.detail)),
+            extra=dead_letter(request, verdict.reason, letter_id),
         )
         self._events.dead_lettered(
             request, verdict.reason, verdict.detail, traceback=verdict.traceback, letter_id=letter_id
@@ -430,7 +433,7 @@ class Unreadable:
 
     def __init__(self, crawler: Crawler, engine: Engine, pump: Pump[Request], name: str, events: Events) -> None:
         assert crawler.stats is not None
-        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        self._log = CrawlLog(logger, crawler.spider)
         self._stats = crawler.stats
         self._engine = engine
         self._pump = pump
@@ -515,6 +518,7 @@ class Unreadable:
             "%s can't be decoded and becomes a dead letter: %s%s",
             *(_named(lease), in_a_line(detail), remedy),
             exc_info=None if is_expected else error,
+            extra=dead_letter(None, DEAD_BY_DECODE, lease.lease_id),
         )
         self._stats.inc_value(DEAD_STATS[DEAD_BY_DECODE])
         self._events.dead_lettered(None, DEAD_BY_DECODE, detail, letter_id=lease.lease_id)

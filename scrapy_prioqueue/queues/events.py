@@ -13,6 +13,7 @@ from scrapy.crawler import Crawler
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred, succeed
 
+from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.runtime import call_later
 from scrapy_prioqueue.signals import request_dead_lettered
 
@@ -29,7 +30,7 @@ class Events:
     def __init__(self, crawler: Crawler, on_handled: Callable[[], object]) -> None:
         self._signals = crawler.signals
         self._spider = crawler.spider
-        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        self._log = CrawlLog(logger, crawler.spider)
         self._on_handled = on_handled
         self._unsent: list[tuple[object, dict[str, Any]]] = []
         self._running = 0

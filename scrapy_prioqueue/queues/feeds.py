@@ -8,6 +8,7 @@ from collections.abc import Callable
 from scrapy import Request, Spider
 
 from scrapy_prioqueue.engine import Engine
+from scrapy_prioqueue.logs import CrawlLog
 
 logger = logging.getLogger(__name__)
 
@@ -17,7 +18,7 @@ class Feeds:
 
     def __init__(self, engine: Engine, spider: Spider | None) -> None:
         self._engine = engine
-        self._log = logging.LoggerAdapter(logger, {"spider": spider})
+        self._log = CrawlLog(logger, spider)
         self._has_failed = False
 
     def flush_before(self, on_done: Callable[[Request], None]) -> Callable[[Request], None]:

@@ -39,6 +39,7 @@ from scrapy_prioqueue.frontier.base import (
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import SlotNote
 from scrapy_prioqueue.frontier.runs import FleetTotals
+from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.host import Trouble
 from scrapy_prioqueue.pump.leases import FoundOn
@@ -49,6 +50,7 @@ from scrapy_prioqueue.queues.budgets import Costs, with_label
 from scrapy_prioqueue.queues.endings import Endings, Requeue, Verdicts, again_of, note_lost, was_handed_out
 from scrapy_prioqueue.queues.events import Events
 from scrapy_prioqueue.queues.feeds import Feeds
+from scrapy_prioqueue.queues.fleet import FleetLog
 from scrapy_prioqueue.queues.idle import LOOK_S, Idleness
 from scrapy_prioqueue.queues.kept import COOKIEJAR, CookieSessions, KeptQueue, KeptRequest
 from scrapy_prioqueue.queues.layers import Layers
@@ -104,8 +106,8 @@ class FrontierQueue(RequestQueue):
     ) -> None:
         assert crawler.spider is not None and crawler.stats is not None
         assert crawler.request_fingerprinter is not None
-        self._spider: Spider = crawler.spider
-        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        self.spider: Spider = crawler.spider
+        self._log = CrawlLog(logger, crawler.spider)
         self._stats, self._signals, self._counter = crawler.stats, crawler.signals, StatCounter(crawler.stats)
         self._config, self._dupefilter = config, dupefilter
         self._filters: DupeFilter | None = dupefilter if filters_by_frontier(dupefilter) else None  # type: ignore[assignment]
@@ -130,8 +132,7 @@ class FrontierQueue(RequestQueue):
         self._sessions = CookieSessions(crawler, config, is_shared=not frontier.is_local)
         self._in_progress: dict[int, tuple[Request, Lease]] = {}
         self._siblings = None if frontier.is_local else Siblings(crawler.spider)
-        self._unknown_keys = UnknownKeys(crawler.spider)
-        self._reported_kept = Kept()
+        self._unknown_keys, self._reported_kept = UnknownKeys(crawler.spider), Kept()
         self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
         self._reports = Reports(crawler, config.policy, self.has_pending)
         self._timer: Timer | None = None
@@ -150,6 +151,7 @@ class FrontierQueue(RequestQueue):
         self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config(config))
         seeds_keys = () if frontier.is_local else config.seeds_keys
         self._idleness = Idleness(crawler, self.engine, self._pump, self._kept, self._has_requests, seeds_keys)
+        self._fleet = FleetLog(crawler.spider, self._pump, config.log_interval_s)
         self._slow_pages = SlowPages(crawler, config, self.engine, self._pump, self._lease_of, self._give_up)
         self._run = RunReports(crawler, config, self._pump)
         self._verdicts = Verdicts(crawler, self.engine, config, Layers(crawler, config))
@@ -164,6 +166,7 @@ class FrontierQueue(RequestQueue):
         return self._pump.open().addCallback(self._note_joined)
 
     def _note_joined(self, joined: Joined) -> Joined:
+        self._fleet.begin(joined.depth)
         if joined.depth.done:
             # Scrapy's feeds are set up when they get this signal, before this receiver does.
             self._signals.connect(self._feeds.warn_of_overwritten, signals.spider_opened, weak=False)
@@ -194,6 +197,7 @@ class FrontierQueue(RequestQueue):
         self._idleness.look()
         self._slow_pages.look()
         self._run.look()
+        self._fleet.look()
         self._starts.are_lasting = True
         kept = self.changed_kept()
         if kept is not None:
@@ -249,7 +253,7 @@ class FrontierQueue(RequestQueue):
         if is_filtered and self._is_seen_here(request, once or fingerprint, revisit_s):
             if fingerprint is not None:
                 self._pump.note_duplicate(once or fingerprint, self._found_on(page))
-            self._dupefilter.log(request, self._spider)
+            self._dupefilter.log(request, self.spider)
             return False
         is_start = self._config.start_order is not None and bool(request.meta.get("is_start_request"))
         is_from_start = self._starts.are_coming and self._starts.is_latest(request)
@@ -258,7 +262,7 @@ class FrontierQueue(RequestQueue):
         payload = self._payload(request, slot, page, is_from_start=is_from_start)
         if payload is None:
             if fingerprint is not None and not self._kept.is_new(once or fingerprint, revisit_s):
-                self._dupefilter.log(request, self._spider)
+                self._dupefilter.log(request, self.spider)
                 return False
             roots = self._roots(request, page, is_from_start=is_from_start)
             self._keep(request, rank, delay, page, is_start=is_start, roots=roots)
@@ -546,7 +550,7 @@ class FrontierQueue(RequestQueue):
         if outcome.is_repeated_start and not is_once_mark(outcome.operation.start_mark):
             self._reports.start_repeated(request)
         elif outcome.is_duplicate or outcome.is_repeated_start:
-            self._dupefilter.log(request, self._spider)
+            self._dupefilter.log(request, self.spider)
         else:
             self._counter.add(ENQUEUED_STAT, self._enqueued_stat)
             return
@@ -555,7 +559,7 @@ class FrontierQueue(RequestQueue):
             # This runs inside of `enqueue_request`, after whose result the engine sends the signal itself.
             self._storing = None
         else:
-            self._signals.send_catch_log(signals.request_dropped, request=request, spider=self._spider)
+            self._signals.send_catch_log(signals.request_dropped, request=request, spider=self.spider)
 
     def _note_claim(self, outcome: Outcome[Request]) -> None:
         """Count claims of requests started in an outage, and of leases that the server had lost."""
@@ -588,8 +592,7 @@ class FrontierQueue(RequestQueue):
     def _note_buried(self, letter: DeadLetter) -> None:
         """Report a request that the frontier has made a dead letter, since it was lost too often."""
         request = self._decoded(letter)
-        shown = request or f"request {letter.lease_id} of slot {letter.slot}"
-        self._reports.buried(shown, letter)
+        self._reports.buried(request, letter)
         self._events.dead_lettered(request, letter.reason, letter.detail, letter_id=letter.lease_id)
         self._forget(letter.payload)
 

@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, Blocked, Holder, SlotWait, SlowPage, Waits
 from scrapy_prioqueue.hints import evict_command, frontier_command
+from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.kept import KeptQueue
@@ -129,7 +130,7 @@ class IdleReasons:
     def __init__(
         self, spider: Spider, engine: Engine, pump: Pump[Request], kept: KeptQueue, seeds_keys: Sequence[str]
     ) -> None:
-        self._log = logging.LoggerAdapter(logger, {"spider": spider})
+        self._log = CrawlLog(logger, spider)
         self._engine = engine
         self._pump = pump
         self._kept = kept

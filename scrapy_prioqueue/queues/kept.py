@@ -20,6 +20,7 @@ from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id
 from scrapy_prioqueue.frontier.memory.seen import SeenSet
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Policy, SlotNote
 from scrapy_prioqueue.frontier.seen import NEVER_S
+from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.pump.outbox import HeldRequest
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.stats import COOKIEJAR_KEPT_STAT
@@ -251,7 +252,7 @@ class CookieSessions:
     def __init__(self, crawler: Crawler, config: Config, *, is_shared: bool) -> None:
         assert crawler.stats is not None
         self._stats = crawler.stats
-        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        self._log = CrawlLog(logger, crawler.spider)
         self.are_kept = is_shared and config.cookiejars == "local" and crawler.settings.getbool("COOKIES_ENABLED")
         self._common: list[Any] = []
         self._is_logged = False

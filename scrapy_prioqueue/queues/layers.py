@@ -15,6 +15,7 @@ from scrapy.statscollectors import StatsCollector
 
 from scrapy_prioqueue.codec.blanks import twin_of
 from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD, DEAD_BY_ESCALATION
+from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues import endings
 from scrapy_prioqueue.queues.endings import Dead
@@ -125,7 +126,7 @@ class Layers:
     """The layers of one spider."""
 
     def __init__(self, crawler: Crawler, config: Config) -> None:
-        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        self._log = CrawlLog(logger, crawler.spider)
         self._layers: Sequence[Layer] = config.layers
         self.are_set = bool(config.layers)
         self._names = [layer.name for layer in config.layers]

@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred
 
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import RequestError
+from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues.base import RequestQueue
 from scrapy_prioqueue.queues.endings import Verdicts
@@ -58,7 +59,7 @@ class LocalQueue(RequestQueue):
     def __init__(self, crawler: Crawler, config: Config, dupefilter: BaseDupeFilter, directory: str | None) -> None:
         settings = crawler.settings
         self._crawler = crawler
-        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        self._log = CrawlLog(logger, crawler.spider)
         self._tiers = _tier_policy(config)
         self._lineages = Lineages(self._tiers, config.worker_id)
         self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()

@@ -16,6 +16,7 @@ from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.frontier.seen import NEVER_S, SeenPolicy
 from scrapy_prioqueue.hints import did_you_mean
+from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues.budgets import BUDGET_META, RENDER_META
 from scrapy_prioqueue.queues.endings import REQUEUES_META
@@ -176,7 +177,7 @@ class UnknownKeys:
     """Logs keys in `meta` that begin as the scheduler's but are none of them, each once."""
 
     def __init__(self, spider: Spider) -> None:
-        self._log = logging.LoggerAdapter(logger, {"spider": spider})
+        self._log = CrawlLog(logger, spider)
         self._looked_at: set[Any] = {*USERS_METAS, *INTERNAL_METAS}
 
     def look(self, request: Request) -> None:

@@ -25,6 +25,7 @@ from twisted.python.failure import Failure
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable, PrioQueueError
 from scrapy_prioqueue.frontier.base import Report
 from scrapy_prioqueue.frontier.runs import CONFIDENCE_CLASSES, Figures, FleetTotals
+from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.budgets import registered_domain
 from scrapy_prioqueue.rank import tier_of
@@ -124,7 +125,7 @@ class RunReports:
     ) -> None:
         assert crawler.stats is not None and crawler.spider is not None
         self._stats = crawler.stats
-        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        self._log = CrawlLog(logger, crawler.spider)
         self._spider = crawler.spider.name
         self._config = config
         self._pump = pump

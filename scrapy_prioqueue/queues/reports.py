@@ -20,6 +20,7 @@ from scrapy_prioqueue.frontier.base import (
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.hints import frontier_command
+from scrapy_prioqueue.logs import CrawlLog, dead_letter, event
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.runtime import Timer, call_later
 from scrapy_prioqueue.stats import (
@@ -49,7 +50,7 @@ class Floods:
 
     def __init__(self, policy: Policy, spider: Spider | None) -> None:
         self._policy = policy
-        self._log = logging.LoggerAdapter(logger, {"spider": spider})
+        self._log = CrawlLog(logger, spider)
         self._is_on = False
         self._is_logged = False
         self._times = 0
@@ -144,7 +145,7 @@ class Reports:
         self._goes_on = goes_on
         self._stats = crawler.stats
         self._signals = crawler.signals
-        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        self._log = CrawlLog(logger, crawler.spider)
         self._is_forgotten = False
         self._logged_reasons: set[str] = set()
         self._kept = Counter[bool]()
@@ -156,10 +157,15 @@ class Reports:
         self._repeated_starts = 0
         self._next_repeated_starts = 10
 
-    def buried(self, shown: Request | str, letter: DeadLetter) -> None:
-        """Report a request that became a dead letter."""
+    def buried(self, request: Request | None, letter: DeadLetter) -> None:
+        """Report a request that became a dead letter, None if it can't be decoded."""
         self._count(DEAD_STATS[letter.reason])
-        self._log.error("%s becomes a dead letter: %s", in_a_line(shown), in_a_line(letter.detail))
+        self._log.error(
+            "%s becomes a dead letter: %s",
+            in_a_line(request or f"request {letter.lease_id} of slot {letter.slot}"),
+            in_a_line(letter.detail),
+            extra=dead_letter(request, letter.reason, letter.lease_id),
+        )
 
     def letters_dropped(self, reasons: Sequence[str], name: str | None, limit: int) -> None:
         """Report that the oldest dead letters of these reasons were dropped; each reason is logged once per crawl.
@@ -253,6 +259,7 @@ class Reports:
                     "next": 10 * count,
                     "stat": UNSERIALIZABLE_TYPE_STAT,
                 },
+                extra=event("request_not_stored", url=request.url, kind=error.kind),
             )
 
     def start_repeated(self, request: Request) -> None:
@@ -344,20 +351,18 @@ class Reports:
             return
         self._stats.set_value(LETTERS_CRAWL_STAT, depth.dead)
         self._stats.set_value(LETTERS_KEPT_STAT, depth.letters)
+        counts = ("pending", "delayed", "leased", "done", "dead", "letters")
+        fields = {count: getattr(depth, count) for count in counts}
         self._log.log(
             logging.WARNING if depth.dead or depth.letters else logging.INFO,
             "Left frontier %(name)s: %(pending)d pending, %(delayed)d delayed, %(leased)d leased, %(done)d done,"
             " %(dead)d dead; dead letters kept, of this crawl and earlier ones: %(letters)d%(here)s",
             {
+                **fields,
                 "name": name,
-                "pending": depth.pending,
-                "delayed": depth.delayed,
-                "leased": depth.leased,
-                "done": depth.done,
-                "dead": depth.dead,
-                "letters": depth.letters,
                 "here": f"; also {self.done_here} done that only this worker had" if self.done_here else "",
             },
+            extra=event("left", **fields),
         )
 
     def _count(self, stat: str, change: int = 1) -> None:

@@ -14,6 +14,7 @@ from scrapy import Item, Request, Spider
 from scrapy_prioqueue.codec.classes import shape_of, slots_of
 from scrapy_prioqueue.codec.lineage import Lineage
 from scrapy_prioqueue.download_slots import OwnSlot
+from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues.lineages import LINEAGE_META
 
@@ -34,7 +35,7 @@ class Siblings:
     """Checks stored requests until two are found that share an object."""
 
     def __init__(self, spider: Spider) -> None:
-        self._log = logging.LoggerAdapter(logger, {"spider": spider})
+        self._log = CrawlLog(logger, spider)
         self._carried: WeakKeyDictionary[Request, dict[int, Any]] = WeakKeyDictionary()
         self._inherited: WeakKeyDictionary[Request, Mapping[int, Any]] = WeakKeyDictionary()
         self._is_over = False

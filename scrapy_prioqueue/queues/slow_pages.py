@@ -16,6 +16,7 @@ from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.hints import frontier_command
+from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.endings import was_handed_out
@@ -52,7 +53,7 @@ class SlowPages:
     ) -> None:
         assert crawler.stats is not None
         self._stats = crawler.stats
-        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        self._log = CrawlLog(logger, crawler.spider)
         self._slow_s = config.slow_page_s
         self._patience_s = config.close_timeout_s
         self._engine = engine

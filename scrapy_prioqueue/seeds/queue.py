@@ -19,6 +19,7 @@ from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import EncodeError, RequestError, SeedError
 from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, Claim, Frontier, Push
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore
+from scrapy_prioqueue.logs import CrawlLog, dead_letter
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome, bury
 from scrapy_prioqueue.queues.endings import described
@@ -65,8 +66,10 @@ class SeededQueue(FrontierQueue):
     ) -> None:
         super().__init__(crawler, config, dupefilter, frontier, runner)
         self._crawler = crawler
-        self._seeds_log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
-        self._reader = Reader(store, lambda: suitable_runner(is_local=False), self, config.seeds_batch_size)
+        self._seeds_log = CrawlLog(logger, crawler.spider)
+        self._reader = Reader(
+            store, lambda: suitable_runner(is_local=False), self, config.seeds_batch_size, spider=crawler.spider
+        )
         self._made: deque[tuple[Request, _Open]] = deque()
         self._given: list[_Open] = []
         self._origins: dict[Request, _Open] = {}
@@ -138,8 +141,8 @@ class SeededQueue(FrontierQueue):
         self._settle(opened)
 
     def _requests_of(self, data: bytes) -> list[Request]:
-        make = getattr(self._spider, "make_request_from_seed", None)
-        made = request_from_seed(data, self._spider) if make is None else make(data)
+        make = getattr(self.spider, "make_request_from_seed", None)
+        made = request_from_seed(data, self.spider) if make is None else make(data)
         found = [made] if isinstance(made, Request) else list(made) if isinstance(made, Iterable) else [made]
         requests = [request for request in found if request is not None]
         for request in requests:
@@ -274,7 +277,11 @@ class SeededQueue(FrontierQueue):
 
     def _bury(self, opened: _Open, why: str) -> None:
         seed = opened.seed
-        self._seeds_log.error("Seed %s of %s becomes a dead letter: %s", brief(seed.data), seed.key, in_a_line(why))
+        self._seeds_log.error(
+            "Seed %s of %s becomes a dead letter: %s",
+            *(brief(seed.data), seed.key, in_a_line(why)),
+            extra=dead_letter(None, DEAD_BY_DECODE, None),
+        )
         self.count(DEAD_STATS[DEAD_BY_DECODE])
         self._events.dead_lettered(None, DEAD_BY_DECODE, detail_of(seed.key, why))
         push = Push(self._dead_rank, SLOT, seed.data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from scrapy.utils.log import failure_to_exc_info
 from twisted.internet.defer import Deferred, inlineCallbacks
@@ -13,8 +13,12 @@ from twisted.python.failure import Failure
 
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore, Taken
+from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.runtime import Alarm, Runner, call_later
 from scrapy_prioqueue.stats import SEEDS_RETURNED_STAT, SEEDS_TAKEN_STAT
+
+if TYPE_CHECKING:
+    from scrapy import Spider
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +67,7 @@ class Reader:
         host: turns the seeds into requests.
         batch_size: entries taken at once. If the worker is killed right after, they wait until its lease time is over.
         clock: monotonic, in seconds.
+        spider: for log records.
     """
 
     def __init__(
@@ -72,7 +77,9 @@ class Reader:
         host: SeedHost,
         batch_size: int,
         clock: Callable[[], float] = monotonic,
+        spider: Spider | None = None,
     ) -> None:
+        self._log = CrawlLog(logger, spider)
         self._store = store
         self._make_runner = make_runner
         self._runner: Runner | None = None
@@ -144,7 +151,7 @@ class Reader:
         self._host.count(SEEDS_TAKEN_STAT, len(taken.seeds))
         self._host.count(SEEDS_RETURNED_STAT, taken.given_back)
         if taken.given_back:
-            logger.info("Put %d seeds back that a lost worker, or an earlier process, had taken", taken.given_back)
+            self._log.info("Put %d seeds back that a lost worker, or an earlier process, had taken", taken.given_back)
         if self._is_closed:
             # They are given back when the store is closed.
             return
@@ -171,7 +178,7 @@ class Reader:
             )
         elif self._logged is not None:
             self._logged = None
-            logger.info("Seeds are read again")
+            self._log.info("Seeds are read again")
         if not (self._has_read or trouble or taken.seeds or taken.sees_more):
             self._host.note_empty()
         self._has_read = True
@@ -179,7 +186,7 @@ class Reader:
     def _say(self, trouble: object, text: str) -> None:
         if trouble != self._logged:
             self._logged = trouble
-            logger.error(text)
+            self._log.error(text)
 
     def _on_failed(self, failure: Failure, settled: list[Seed]) -> None:
         error = failure.value
@@ -194,7 +201,7 @@ class Reader:
             self._say(str(error), f"Seeds are not read: {error}")
         elif self._logged != repr(error):
             self._logged = repr(error)
-            logger.error("Unexpected error while reading seeds", exc_info=failure_to_exc_info(failure))
+            self._log.error("Unexpected error while reading seeds", exc_info=failure_to_exc_info(failure))
         self._set_busy(False)
 
     # Closing
@@ -217,9 +224,9 @@ class Reader:
         try:
             given_back = yield leaving
             if given_back:
-                logger.info("Put %d seeds back that were not stored", given_back)
+                self._log.info("Put %d seeds back that were not stored", given_back)
         except Exception as error:
-            logger.info("The seeds that this worker has taken and not stored are put back later (%s)", error)
+            self._log.info("The seeds that this worker has taken and not stored are put back later (%s)", error)
         finally:
             timer.cancel()
         yield self._runner.start(self._store.close())

@@ -84,6 +84,7 @@ class Config:
     seen: SeenPolicy
     policy: Policy
     obey_retry_after: bool
+    log_interval_s: float
     metrics_port: Sequence[int] | None
     metrics_host: str
     layers: Sequence[Layer]
@@ -131,6 +132,7 @@ class Config:
             "holds_until_start": values["PRIOQUEUE_HOLD_UNTIL_START"],
             "seeds_keys": _seeds_keys(settings, values[SEEDS_KEY], parts),
             "journal_s": values["PRIOQUEUE_JOURNAL_TIME"],
+            "log_interval_s": _log_interval_s(settings, values),
             "seen": _seen(values),
             "layers": values["PRIOQUEUE_LAYERS"] or (),
             "policy": _policy(settings, values),
@@ -157,6 +159,11 @@ def _scrapys(settings: BaseSettings, order: Order, warnings: Sequence[str]) -> d
         "dumps_stats": settings.getbool("STATS_DUMP"),
         "shown": shown_settings(settings),
     }
+
+
+def _log_interval_s(settings: BaseSettings, values: Mapping[str, Any]) -> float:
+    own: float = values["PRIOQUEUE_LOG_INTERVAL"]
+    return own if "PRIOQUEUE_LOG_INTERVAL" in settings else float(settings["LOGSTATS_INTERVAL"] or 0)
 
 
 def _policy(settings: BaseSettings, values: Mapping[str, Any]) -> Policy:

@@ -93,6 +93,11 @@ def seconds(name: str, value: Any, *, above: float | None = None) -> float:
     return number
 
 
+def interval(name: str, value: Any) -> float:
+    """Read a number of seconds, 0 for None."""
+    return 0.0 if value is None else seconds(name, value)
+
+
 def idle_time(name: str, value: Any) -> float:
     """Read a number of seconds, -1 for no end."""
     wanted = f"must be a finite number of seconds >= 0, or {FOREVER} for ever"

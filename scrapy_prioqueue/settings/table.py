@@ -28,6 +28,7 @@ from scrapy_prioqueue.settings.readers import (
     field_names,
     flag,
     idle_time,
+    interval,
     ip_address,
     lease_ttl,
     limit,
@@ -339,6 +340,13 @@ SETTINGS: Mapping[str, Setting] = {
         limit,
         "Number of fingerprints, about 25 bytes each, that a worker caches to recognise duplicates without"
         " asking the server; with `PRIOQUEUE_REVISIT_AFTER` each stays for a tenth of that time. 0 for none.",
+    ),
+    "PRIOQUEUE_LOG_INTERVAL": Setting(
+        60.0,
+        interval,
+        "Seconds between two log lines of a worker about the whole crawl; 0 or `None` for none. If unset,"
+        " `LOGSTATS_INTERVAL`.",
+        means_none=True,
     ),
     "PRIOQUEUE_METRICS_PORT": Setting(
         None,

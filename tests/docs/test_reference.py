@@ -84,6 +84,25 @@ def test_signals_are_those_of_the_module() -> None:
     assert with_arguments == {"all", *documented}
 
 
+# Log records
+
+
+def test_events_of_log_records_are_those_of_the_code() -> None:
+    documented = {
+        name.strip("`"): set(re.findall(r"`(\w+)`", fields)) for name, _, fields in rows(REFERENCE / "logs.md", "event")
+    }
+    logged: dict[str, set[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(parsed(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "event":
+                (name,) = node.args
+                assert isinstance(name, ast.Constant)
+                logged.setdefault(str(name.value), set()).update(each.arg for each in node.keywords if each.arg)
+
+    assert set(documented) == set(logged)
+    assert all(fields <= documented[name] for name, fields in logged.items())
+
+
 # Settings
 
 

@@ -276,6 +276,7 @@ class FakeHost:
     """The scheduler's place; what it answers are its attributes. At first `start()` is not used up."""
 
     def __init__(self) -> None:
+        self.spider = None
         self.engine = FakeEngine(self)
         self.outcomes: list[Outcome[str]] = []
         self.too_large_pushes: list[tuple[Push, Sequence[HeldRequest]]] = []

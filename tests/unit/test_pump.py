@@ -583,3 +583,25 @@ async def test_nothing_is_asked_of_a_server_that_is_away() -> None:
     await until(lambda: bench.pump.is_away, what="the outage is noticed")
 
     assert not bench.pump.ask(bench.remote.waits, lambda waits: None)
+
+
+@in_virtual_time
+async def test_counts_are_asked_for_if_the_latest_are_too_old() -> None:
+    bench = await Bench().open()
+    bench.offer(1)
+    bench.push("page")
+    await leased(bench)
+    bench.take()
+    bench.host.places = 0
+    await pass_time(10)
+    exchanges = len(bench.remote.sent("exchange"))
+    other = await Bench(store=bench.inner.store, worker="w2").open()
+    other.push("other")
+    await stored(other, 1)
+
+    assert bench.pump.refresh(60)
+    assert not bench.pump.refresh(5)
+    await until(lambda: bench.pump.refresh(5), what="the counts are new")
+
+    assert bench.pump.depth.accepted == 2
+    assert len(bench.remote.sent("exchange")) == exchanges + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,7 +24,8 @@ def limits(
     policy: Policy | None = None,
     counts_starts: bool = True,
 ) -> Backpressure:
-    outbox, rejections = SimpleNamespace(pushes=pushes, pushed_bytes=size), SimpleNamespace(is_full=is_full)
+    outbox = SimpleNamespace(pushes=pushes, pushed_bytes=size)
+    rejections = SimpleNamespace(is_full=is_full, log=logging.getLogger())
     outage = SimpleNamespace(is_on=is_stuck, keeps_from_starting=False)
     config = PumpConfig(60, 0, outbox_limit=10, counts_starts=counts_starts)
     return Backpressure(cast("Any", outbox), cast("Any", rejections), cast("Any", outage), config, policy or Policy())

@@ -470,6 +470,9 @@ async def test_requests_done_in_an_outage_are_reported_at_its_end(caplog: pytest
     begun, ended = bench.host.troubles
     assert begun[0] == ended[0] == "outage"
     assert begun[1] in warning.getMessage()
+    assert (vars(warning)["prioqueue_event"], vars(info)["prioqueue_event"]) == (
+        *("frontier_degraded", "frontier_recovered"),
+    )
     assert ended[1].removeprefix("over ") in info.getMessage()
 
 

@@ -162,6 +162,7 @@ BAD_VALUES = [
     (SEEDS_KEY, "100%", "no other %"),
     ("PRIOQUEUE_SEEDS_BATCH_SIZE", 0, "from 1 to 1000"),
     ("PRIOQUEUE_MAX_IDLE", "long", "-1 for ever"),
+    ("PRIOQUEUE_LOG_INTERVAL", -1, ">= 0"),
     ("PRIOQUEUE_REDIS_URL", "http://127.0.0.1", "redis://, rediss:// or unix://"),
     ("PRIOQUEUE_REDIS_URL", "127.0.0.1:6379", "redis://, rediss:// or unix://"),
     ("PRIOQUEUE_REDIS_URL", "redis://127.0.0.1:port", "redis://, rediss:// or unix://"),

@@ -1,0 +1,50 @@
+"""Log records of a crawl: each has its spider, frontier and worker as fields, and those of its event, if it has one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from scrapy import Request, Spider
+
+    Adapter = logging.LoggerAdapter[logging.Logger]
+else:
+    Adapter = logging.LoggerAdapter
+
+PREFIX = "prioqueue_"
+"""Prefix of all fields but Scrapy's `spider`, so that they differ from those of `LogRecord` and of other packages."""
+
+_crawls: WeakKeyDictionary[Spider, Mapping[str, str]] = WeakKeyDictionary()
+
+
+def name_crawl(spider: Spider, frontier: str, worker: str) -> None:
+    """Let the records of a spider have the names of its frontier and worker."""
+    _crawls[spider] = {f"{PREFIX}frontier": frontier, f"{PREFIX}worker": worker}
+
+
+def event(name: str, **fields: Any) -> dict[str, Any]:
+    """Return the fields of a record about an event, for the argument `extra` of a call."""
+    return {f"{PREFIX}event": name, **{f"{PREFIX}{field}": value for field, value in fields.items()}}
+
+
+def dead_letter(request: Request | None, reason: str, letter_id: int | None) -> dict[str, Any]:
+    """Return the fields of a record about a dead letter; without a request if it can't be decoded."""
+    url = None if request is None else request.url
+    return event("request_dead_lettered", url=url, reason=reason, letter_id=letter_id)
+
+
+class CrawlLog(Adapter):
+    """A logger for records about the crawl of a spider."""
+
+    def __init__(self, logger: logging.Logger, spider: Spider | None) -> None:
+        super().__init__(logger, {"spider": spider})
+        self._spider = spider
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """Add the fields to those of this call."""
+        names = _crawls.get(self._spider, {}) if self._spider is not None else {}
+        kwargs["extra"] = {"spider": self._spider, **names, **kwargs.get("extra", {})}
+        return msg, kwargs
