@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-from collections.abc import Collection, Mapping, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -24,6 +24,7 @@ from scrapy_prioqueue.commands.output import (
 from scrapy_prioqueue.commands.sharing import sharing_facts
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 from scrapy_prioqueue.frontier.redis.operators.findings import SeedsFound, State, Status, WorkerFound
+from scrapy_prioqueue.frontier.runs import FleetTotals
 from scrapy_prioqueue.hints import evict_command, frontier_command
 from scrapy_prioqueue.printable import clean, in_a_line
 
@@ -40,11 +41,17 @@ class StatusVerb(Verb):
 
     name = "status"
     summary = "requests by state, workers, rate and time left"
-    examples = ("", "--name books", "--json")
+    examples = ("", "--name books", "--stats", "--json")
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--stats", action="store_true", help="also show the sums of the workers' Scrapy stats")
 
     def run(self, context: Context, options: Namespace) -> int:
-        status = context.status()
-        context.output.found(as_json(status), drawing(status))
+        status, totals = context.status(), context.inspector.totals()
+        shown = drawing(status, totals=totals)
+        if totals is not None and (options.stats or status.state.has_ended):
+            shown = Group(shown, "", stats_table(totals))
+        context.output.found({**as_json(status), "totals": totals}, shown)
         return NOTHING if status.state.has_ended else FINE
 
 
@@ -64,14 +71,16 @@ def drawing(
     max_workers: int = MAX_WORKERS,
     rate_of_workers: str = "average",
     without: Collection[str] = (),
+    totals: FleetTotals | None = None,
 ) -> RenderableType:
     """Return the summary for people.
 
     Args:
+        totals: of the runs of its crawl.
         rate_of_workers: what their rates are.
         without: facts that are left out, `history`, `tiers` or `empty tiers`.
     """
-    facts = [(name, value) for name, value in _facts(status) if (name or "history") not in without]
+    facts = [(name, value) for name, value in _facts(status, totals) if (name or "history") not in without]
     parts: list[RenderableType] = [_headline(status), "", pairs(facts)]
     if "tiers" not in without:
         parts += ["", _tiers(status, with_empty="empty tiers" not in without)]
@@ -101,7 +110,7 @@ def _headline(status: Status) -> Text:
     return line
 
 
-def _facts(status: Status) -> Sequence[tuple[str, Cell]]:
+def _facts(status: Status, totals: FleetTotals | None) -> Sequence[tuple[str, Cell]]:
     counts, state = status.counts, status.state
     length = duration(max(0, (state.ended_ms or status.now_ms) - state.created_ms) / 1000)
     facts: list[tuple[str, Cell]] = [
@@ -115,12 +124,46 @@ def _facts(status: Status) -> Sequence[tuple[str, Cell]]:
         ("pace", _pace(status)),
         ("", Text(sparkline(status.pace.history), style="green")),
         ("left", _left(status)),
+        ("runs", "" if totals is None else runs_text(totals)),
         ("seeds", _seeds(status)),
         *sharing_facts(status),
         ("began", f"{moment(state.created_ms)}, {f'{length} before its end' if state.ended_ms else f'{length} ago'}"),
         ("Redis", _memory(status)),
     ]  # fmt: skip
     return [(name, value) for name, value in facts if str(value)]
+
+
+def runs_text(totals: FleetTotals) -> str:
+    """Return the number of runs, and the most important sums of their stats."""
+    lost = f", {number(totals.lost)} of them lost" if totals.lost else ""
+    where = f"{counted(totals.runs, 'run')} on {counted(totals.hosts, 'machine')}{lost}"
+    sums = [
+        f"{name}: {shown(value)}" for stat, (name, shown) in _SUMMED.items() if (value := totals.stats.get(stat, 0))
+    ]
+    return f"{where}; {', '.join(sums)}" if sums else where
+
+
+_SUMMED: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "response_received_count": ("responses", number),
+    "downloader/response_bytes": ("downloaded", size),
+    "item_scraped_count": ("items", number),
+    "retry/count": ("retries", number),
+    "log_count/ERROR": ("errors", number),
+}
+
+
+def stats_table(totals: FleetTotals) -> RenderableType:
+    """Return the stats of all runs together."""
+    times: list[tuple[str, Cell]] = [
+        ("start_time", moment(totals.began_ms)),
+        ("finish_time", moment(totals.ended_ms)),
+        ("elapsed_time_seconds", f"{totals.seconds:,.1f}"),
+    ]
+    sums = [
+        (name, f"{value:,.0f}" if float(value).is_integer() else f"{value:,.3f}")
+        for name, value in totals.stats.items()
+    ]
+    return FittedTable(("stat of all runs", "sum>"), [*times, *sums], cut=("stat of all runs",))
 
 
 def _kept(workers: Sequence[WorkerFound]) -> str:
