@@ -1,17 +1,22 @@
-"""spidermon: items are validated, and monitors check the stats of their own worker."""
+"""spidermon: items are validated; monitors check the stats of their worker, and report signals as they come."""
 
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 from spidermon import MonitorSuite
 from spidermon.contrib.scrapy import monitors as spidermons
 
+from tests.crawl.spiders import Mannered
 from tests.integrations.bookshop import Bookshop, crawl_with_a_kill
 from tests.integrations.deployed.books.spiders.books import Books
-from tests.support.crawls import Crawls
+from tests.support.crawls import WITHIN_S, Crawls
+from tests.support.servers import StartServer
+from tests.support.site import Page, Site, link
+from tests.support.waiting import wait_until
 
 SETTINGS: dict[str, Any] = {
     "SPIDERMON_ENABLED": True,
@@ -56,3 +61,38 @@ def test_monitors_pass_in_the_worker_that_lives_on(on_redis: Crawls, shop: Books
     assert "spidermon/validation/fields/errors" not in result.stats
     assert result.stats["spidermon_field_coverage/dict/price"] == 1
     assert result.lines("[Spidermon] OK")
+
+
+MONITORS = "tests.integrations.documented_monitors"
+DOCUMENTED: dict[str, Any] = {
+    "SPIDERMON_ENABLED": True,
+    "SPIDERMON_SPIDER_CLOSE_MONITORS": [f"{MONITORS}.FrontierSuite"],
+    "EXTENSIONS": {
+        "tests.support.crawl_process.Recorder": 0,
+        "spidermon.contrib.scrapy.extensions.Spidermon": 500,
+        f"{MONITORS}.FrontierAlerts": 510,
+    },
+}
+
+
+def test_monitors_of_the_documentation_report_signals_at_once_and_stats_at_the_end(
+    on_redis: Crawls, site: Site, redis_server_factory: StartServer
+) -> None:
+    server, gate = redis_server_factory(), threading.Event()
+    site.pages = {"/": ["/held", link("/failing", callback="parse_and_fail")], "/failing": [], "/held": Page(gate=gate)}
+
+    crawl = on_redis.start(spider=Mannered, settings={**DOCUMENTED, "PRIOQUEUE_REDIS_URL": server.url})
+    crawl.wait_for("asked", "/held")
+    failure = "dead letter (callback): <GET"
+    wait_until(lambda: failure in crawl.process.log, what="the dead letter is reported", within=WITHIN_S)
+    server.freeze()
+    gate.set()
+    outage = "AssertionError: outage: no answer from the frontier at"
+    wait_until(lambda: outage in crawl.process.log, what="the outage is reported", within=WITHIN_S)
+    server.thaw()
+    result = crawl.wait(troubles=True)
+
+    assert result.reason == "finished"
+    assert result.lines("Frontier/the whole crawl has no dead letters... FAIL")
+    assert result.lines("Frontier/all requests could be stored... OK")
+    assert result.lines("Frontier/no leases were lost... OK")
