@@ -236,7 +236,9 @@ class Advice:
 
 
 class Scaler:
-    """Gives advice repeatedly: the number grows at once, and shrinks only after a while.
+    """Gives advice repeatedly, so that the number doesn't follow every change.
+
+    It grows when two successive readings say so, and shrinks when all of the last `SHRINK_AFTER_S` seconds do.
 
     Args:
         goals: what the operators want.
@@ -255,28 +257,27 @@ class Scaler:
         """
         while self._needed and now_s - self._needed[0][0] >= SHRINK_AFTER_S:
             self._needed.popleft()
-        lately = max((needed for _, needed in self._needed), default=0.0)
-        advice = advise(work, self._goals, self._last, lately=lately)
+        advice = advise(work, self._goals, self._last, [needed for _, needed in self._needed])
         self._needed.append((now_s, advice.needed))
         self._last = advice.workers
         return advice
 
 
-def advise(work: Work, goals: Goals, current: int | None = None, *, lately: float = 0.0) -> Advice:
+def advise(work: Work, goals: Goals, current: int | None = None, lately: Sequence[float] = ()) -> Advice:
     """Return how many workers are useful.
 
     Args:
         current: number of workers that the last answer was; None to use those at work.
-        lately: largest number that was needed in the last `SHRINK_AFTER_S` seconds.
+        lately: numbers that were needed in the last `SHRINK_AFTER_S` seconds, the latest one last.
     """
     current = work.workers if current is None else current
     found = _Finding(work, goals, current)
     needed, bound, why = found.needed()
-    workers = 0 if bound == "ended" else _steadied(max(needed, min(lately, current)), current)
-    if ceil(needed) < workers:
-        why += f"; {needed:.1f} would do now, but the number shrinks slowly"
+    workers = 0 if bound == "ended" else _steadied(needed, current, lately)
+    if ceil(needed) != workers:
+        why += f"; {needed:.1f} are needed now, but the number doesn't follow every change"
     if workers > goals.most:
-        workers, bound, why = goals.most, "maximum", f"more than the maximum would be useful, {needed:.1f}: {why}"
+        workers, bound, why = goals.most, "maximum", f"the maximum, less than the {needed:.1f} needed: {why}"
     elif workers < goals.least:
         workers, bound, why = goals.least, "minimum", f"the minimum: {why}"
     return Advice(
@@ -299,9 +300,12 @@ def advise(work: Work, goals: Goals, current: int | None = None, *, lately: floa
     )
 
 
-def _steadied(needed: float, current: int) -> int:
-    """Return the next number of workers: the current one, unless clearly more or fewer are needed."""
-    return current if current * SHRINK_BELOW < needed <= current * GROW_ABOVE else ceil(needed)
+def _steadied(needed: float, current: int, lately: Sequence[float]) -> int:
+    """Return the next number of workers: the current one, unless clearly more or fewer are needed for some time."""
+    # The first worker is needed at once.
+    most = max(1, current) if lately and lately[-1] <= current * GROW_ABOVE else needed
+    steady = max(min(needed, most), min(max(lately, default=0.0), current))
+    return current if current * SHRINK_BELOW < steady <= current * GROW_ABOVE else ceil(steady)
 
 
 class _Finding:
@@ -333,7 +337,7 @@ class _Finding:
         needed = max(1.0, min(by_time, by_places))
         rate = f"in {drain_s:,.0f} s, at {per_worker:,.1f} per second and worker"
         without_limits = min(work.left / drain_s / per_worker, work.left / work.places)
-        if ceil(without_limits) > ceil(needed):
+        if without_limits * SHRINK_BELOW > needed:
             bound = max(self.held, key=lambda what: self.held[what])
             return needed, bound, f"{HOLDING[bound]}; {self.runnable:,.0f} of {work.left:,} requests can be done {rate}"
         if by_places < by_time:

@@ -24,6 +24,9 @@ SOON_S = 60.0
 STARTING_S = 60.0
 """Seconds after a worker's start in which it may not have stored its first requests yet."""
 
+LEAST_MEASURED_S = 5.0
+"""Seconds over which a rate must have been counted."""
+
 MOST_PLACES = 1000
 """Stands for any number of requests in progress."""
 
@@ -57,7 +60,7 @@ def read_work(inspector: Inspector, seeds_keys: Sequence[str], *, places: int, p
         workers=len(at_work),
         satisfied=sum(not worker.is_hungry for worker in at_work),
         measured_workers=_average_number(at_work, status.pace),
-        done_per_s=status.pace.done_per_s,
+        done_per_s=status.pace.done_per_s if _is_measured(status.pace) else None,
         places=int(min(places or inf, in_slots, MOST_PLACES)),
     )
 
@@ -70,11 +73,16 @@ def _is_starting(worker: WorkerFound, now_ms: int) -> bool:
     return worker.has_more_starts or (worker.is_busy and now_ms - worker.joined_ms < STARTING_S * 1000)
 
 
+def _is_measured(pace: Rates) -> bool:
+    since_ms, until_ms = pace.counted_ms
+    return until_ms - since_ms >= LEAST_MEASURED_S * 1000
+
+
 def _average_number(workers: Sequence[WorkerFound], pace: Rates) -> float:
     """Return the average number of these workers in the time over which the rate was counted."""
     since_ms, until_ms = pace.counted_ms
-    if until_ms <= since_ms:
-        return float(len(workers))
+    if not _is_measured(pace):
+        return 0.0
     present_ms = (max(0, until_ms - max(since_ms, worker.joined_ms)) for worker in workers)
     return sum(present_ms) / (until_ms - since_ms)
 
