@@ -64,8 +64,8 @@ test-redis: $(VENV)/installed ## the tests that touch Redis, on the other server
 	    PRIOQUEUE_TEST_REDIS=$$server $(VENV)/bin/$(PYTEST) $(REDIS_TESTS); \
 	done
 
-test-integrations: $(INTEGRATIONS)/installed $(OLDER_SCRAPY)/installed chromium ## the tests with other packages, see docs/integrations.md; no part of `make test`
-	$(INTEGRATIONS)/bin/$(ONE_BY_ONE) tests/integrations --ignore=tests/integrations/older_scrapy
+test-integrations: $(INTEGRATIONS)/installed $(OLDER_SCRAPY)/installed chromium ## the tests with other packages, see docs/integrations.md, and of deploy/ against schemas; no part of `make test`
+	$(INTEGRATIONS)/bin/$(ONE_BY_ONE) tests/integrations tests/deploy --ignore=tests/integrations/older_scrapy
 	$(OLDER_SCRAPY)/bin/$(ONE_BY_ONE) tests/integrations/older_scrapy
 
 soak: $(VENV)/installed ## simulate SEEDS schedules, a million if not told otherwise; takes a day
