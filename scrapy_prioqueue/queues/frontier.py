@@ -150,7 +150,9 @@ class FrontierQueue(RequestQueue):
         self._events = Events(crawler, lambda: self._pump.consider())
         self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config(config))
         seeds_keys = () if frontier.is_local else config.seeds_keys
-        self._idleness = Idleness(crawler, self.engine, self._pump, self._kept, self._has_requests, seeds_keys)
+        self._idleness = Idleness(
+            crawler, self.engine, self._pump, self._kept, self._events, self._has_requests, seeds_keys
+        )
         self._fleet = FleetLog(crawler.spider, self._pump, config.log_interval_s)
         self._slow_pages = SlowPages(crawler, config, self.engine, self._pump, self._lease_of, self._give_up)
         self._run = RunReports(crawler, config, self._pump)

@@ -18,6 +18,7 @@ from scrapy_prioqueue.hints import evict_command, frontier_command
 from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.pump import Pump
+from scrapy_prioqueue.queues.events import Events
 from scrapy_prioqueue.queues.kept import KeptQueue
 
 logger = logging.getLogger(__name__)
@@ -46,13 +47,14 @@ class Idleness:
         engine: Engine,
         pump: Pump[Request],
         kept: KeptQueue,
+        events: Events,
         has_requests: Callable[[], bool],
         seeds_keys: Sequence[str] = (),
         clock: Callable[[], float] = monotonic,
     ) -> None:
         assert crawler.spider is not None
         self._crawler = crawler
-        self._reasons = IdleReasons(crawler.spider, engine, pump, kept, seeds_keys)
+        self._reasons = IdleReasons(crawler.spider, engine, pump, kept, events, seeds_keys)
         self._engine = engine
         self._has_requests = has_requests
         self._clock = clock
@@ -128,12 +130,19 @@ class IdleReasons:
     """Logs the reasons once a worker has been without work for `WAIT_S`, and again when they change."""
 
     def __init__(
-        self, spider: Spider, engine: Engine, pump: Pump[Request], kept: KeptQueue, seeds_keys: Sequence[str]
+        self,
+        spider: Spider,
+        engine: Engine,
+        pump: Pump[Request],
+        kept: KeptQueue,
+        events: Events,
+        seeds_keys: Sequence[str],
     ) -> None:
         self._log = CrawlLog(logger, spider)
         self._engine = engine
         self._pump = pump
         self._kept = kept
+        self._events = events
         self._seeds_keys = seeds_keys
         self._asked_at = 0.0
         self._logged: frozenset[str] = frozenset()
@@ -170,6 +179,8 @@ class IdleReasons:
             )
         if len(self._kept):
             yield Awaited("own", f"{_requests(len(self._kept))} that stay in this process, until they may start")
+        if not self._events.are_handled:
+            yield Awaited("handlers", "handlers of this package's signals in the project, which are still running")
         if self._engine.reads_start and not self._pump.is_paused:
             is_open = self._pump.gate.is_open
             what = (

@@ -190,9 +190,11 @@ def test_unreadable_seeds_are_kept_with_the_reason(
         urls[0],
     )
 
-    result = seeded.run(troubles=True)
+    crawl = seeded.start()
+    result = crawl.wait(troubles=True)
 
     letters = dead_letters(client, frontier_name)
+    assert len(crawl.events("request_dead_lettered")) == 5
     assert result.pages == ["/0"]
     assert result.reason == "finished"
     assert result.stats["prioqueue/dead/decode"] == 5

@@ -144,3 +144,21 @@ def test_a_lease_that_an_operator_takes_is_lost(
     (lost,) = events(crawl, "lease_lost")
     assert "/held>" in lost["request"]
     assert lost["is_started"] is True
+
+
+def test_a_request_that_was_lost_too_often_is_signalled_by_the_worker_that_finds_it(
+    on_redis: Crawls, site: Site
+) -> None:
+    site.pages = {"/held": Page(gate=threading.Event())}
+    crawls = on_redis.having(PRIOQUEUE_WORKER_ID="the same", PRIOQUEUE_MAX_ATTEMPTS=1)
+    lost = crawls.start("/held")
+    lost.wait_for("asked", "/held")
+    lost.kill()
+
+    crawl = crawls.start("/held")
+    crawl.wait(troubles=True)
+
+    (letter,) = events(crawl, "request_dead_lettered")
+    assert letter["reason"] == "lease"
+    assert "/held>" in letter["request"]
+    assert letter["letter_id"] > 0

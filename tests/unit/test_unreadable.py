@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
 from scrapy import Request, Spider
@@ -52,7 +52,7 @@ def engine() -> Any:
 
 @pytest.fixture
 def unreadable(pump: Any, engine: Any) -> Unreadable:
-    return Unreadable(get_crawler(), engine, pump, "two words", Mock())
+    return Unreadable(get_crawler(), engine, pump, "two words", pump.events)
 
 
 def test_refused_requests_are_logged_by_url_and_thinned_for_each_cause(
@@ -94,6 +94,10 @@ def test_a_dead_letter_names_the_url_and_the_command_that_replays_it(
         "Request 123 can't be decoded and becomes a dead letter: broken",
     ]
     assert ends(pump) == [Fail] * 2
+    assert pump.events.dead_lettered.call_args_list == [
+        call(None, "decode", "no parse_b", letter_id=123),
+        call(None, "decode", "broken", letter_id=123),
+    ]
 
 
 def closings(caplog: pytest.LogCaptureFixture) -> list[str]:
