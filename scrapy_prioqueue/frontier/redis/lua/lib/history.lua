@@ -6,7 +6,7 @@
 local MOST_SAMPLES, FIRST_STEP_MS = 360, 2000
 
 -- Each look is a command: tiers times slots. With more slots the depths of tiers are estimated.
-local MOST_LOOKS, LEAST_SLOTS = 400, 5
+local MOST_LOOKS, LEAST_SLOTS = 200, 5
 
 local SAMPLED_COUNTERS = {
   "accepted", "pending", "delayed", "leased", "done", "dead", "duplicates", "reaped", "void", "removed"}

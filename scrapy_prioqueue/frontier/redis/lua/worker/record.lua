@@ -10,7 +10,7 @@
 -- ARGV[7] lease_ttl_ms
 -- reply: {code, due_ms}: milliseconds until the next sample is due
 --   code: 0 fine; 2 the server has lost the crawl
--- cost: O(size of the records); with a sample at most 400 queues are looked at
+-- cost: O(size of the records); with a sample O(slots looked at * tiers), 200 or a little more
 -- flags: allow-oom
 
 local MOST_RUNS, MOST_DROPPED = 1000, 100

@@ -1,0 +1,193 @@
+"""Gathers what a report shows, and renders it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from scrapy_prioqueue.commands.output import counted, duration, moment, number, part, rate, size
+from scrapy_prioqueue.commands.reporting.charts import Chart, brief, charts_of, seconds
+from scrapy_prioqueue.frontier.base import DEAD_REASONS
+from scrapy_prioqueue.frontier.redis.operators.findings import SlotFound, Status
+from scrapy_prioqueue.frontier.redis.operators.history import Sample
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector, tier_name
+from scrapy_prioqueue.frontier.runs import FleetTotals, Run, Stats, latency_s
+from scrapy_prioqueue.hints import frontier_command
+from scrapy_prioqueue.printable import clean
+from scrapy_prioqueue.queues.recording import CONFIDENCE_STATS
+from scrapy_prioqueue.stats import CONFIDENCE_STAT, DONE_DOMAIN_STAT, DONE_TIER_STAT
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+MOST_SLOTS, MOST_RUNS = 20, 100
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A count, and its part of the largest one."""
+
+    name: str
+    count: float
+    part: float
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a report shows.
+
+    Args:
+        runs: of this crawl, the newest first, at most `MOST_RUNS`.
+        earlier_runs: number of runs of earlier crawls.
+        slots: the longest queues.
+        notes: what deserves attention, each with a command that helps, empty for none.
+        tiers: pages done by tier, as are the following by other properties.
+        stats: of all runs, without those that the bars show.
+    """
+
+    status: Status
+    totals: FleetTotals | None
+    runs: Sequence[Run]
+    earlier_runs: int
+    charts: Sequence[Chart]
+    slots: Sequence[SlotFound]
+    notes: Sequence[tuple[str, str]]
+    tiers: Sequence[Bar]
+    domains: Sequence[Bar]
+    confidence: Sequence[Bar]
+    letters: Sequence[Bar]
+    stats: Stats
+    made_ms: int
+
+
+def gather(inspector: Inspector, status: Status) -> Document:
+    """Read everything for the report."""
+    totals, history, runs = inspector.totals(), inspector.history(), inspector.runs()
+    own = [run for run in runs if run.epoch == status.state.epoch]
+    stats = {} if totals is None else totals.stats
+    slots = inspector.slots(MOST_SLOTS).slots if status.slots else ()
+    return Document(
+        status=status,
+        totals=totals,
+        runs=own[:MOST_RUNS],
+        earlier_runs=len(runs) - len(own),
+        charts=list(charts_of(history)),
+        slots=slots,
+        notes=list(_notes(status, totals)),
+        tiers=_bars(_under(stats, DONE_TIER_STAT)),
+        domains=_bars(_under(stats, DONE_DOMAIN_STAT)),
+        confidence=_confidence(_under(stats, CONFIDENCE_STAT)),
+        letters=_letters(history.samples),
+        stats={name: value for name, value in stats.items() if not name.startswith(_DRAWN)},
+        made_ms=status.now_ms,
+    )
+
+
+def _prefix(stat: str) -> str:
+    return stat.partition("<")[0]
+
+
+_DRAWN = tuple(map(_prefix, (CONFIDENCE_STAT, DONE_DOMAIN_STAT, DONE_TIER_STAT)))
+"""Prefixes of the stats that bars show."""
+
+
+def _under(stats: Mapping[str, float], stat: str) -> dict[str, float]:
+    """Return the values of a stat whose name ends with a variable part, by that part."""
+    prefix = _prefix(stat)
+    return {name.removeprefix(prefix): value for name, value in stats.items() if name.startswith(prefix)}
+
+
+def _bars(counts: Mapping[str, float]) -> list[Bar]:
+    """Return counts as bars, the largest first, and all others together last."""
+    most = max(counts.values(), default=0)
+    ordered = sorted(counts.items(), key=lambda item: (item[0].startswith("("), -item[1], item[0]))
+    return [Bar(name, count, count / most if most else 0.0) for name, count in ordered]
+
+
+def _confidence(counts: Mapping[str, float]) -> list[Bar]:
+    """Return the number of items by confidence, the highest first, with classes that have none."""
+    if not counts:
+        return []
+    classes = [stat.removeprefix(_prefix(CONFIDENCE_STAT)) for stat in reversed(CONFIDENCE_STATS)]
+    most = max(counts.values())
+    return [Bar(name.replace("-", "–"), counts.get(name, 0), counts.get(name, 0) / most) for name in classes]
+
+
+def _letters(samples: Sequence[Sample]) -> list[Bar]:
+    counts: Mapping[str, int] = samples[-1].letters if samples else {}
+    return _bars({reason: counts[reason] for reason in DEAD_REASONS if counts.get(reason)})
+
+
+def _notes(status: Status, totals: FleetTotals | None) -> Iterator[tuple[str, str]]:
+    name, counts, kept = status.name, status.counts, sum(worker.kept for worker in status.workers)
+    if counts["dead"]:
+        yield f"Requests given up: {number(counts['dead'])}", frontier_command("dead", name)
+    if totals is not None and totals.lost:
+        yield f"Runs without a last report, killed or cut off: {number(totals.lost)}", frontier_command("runs", name)
+    if status.left and not status.has_workers:
+        yield f"Requests left while no worker is running: {number(status.left)}", ""
+    if kept:
+        yield f"Requests that can't be stored and stay in workers: {number(kept)}", frontier_command("doctor", name)
+    for order in status.state.orders:
+        yield f"By an operator's command the crawl is {order}", ""
+    if counts["reaped"]:
+        yield f"Leases that expired, so that pages may have been fetched twice: {number(counts['reaped'])}", ""
+
+
+def render(document: Document) -> str:
+    """Return the report as HTML."""
+    return _environment().get_template("report.html").render(doc=document, s=document.status, totals=document.totals)
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader("scrapy_prioqueue.commands.reporting"),
+        autoescape=True,
+        finalize=_shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    texts = (brief, clock, counted, duration, headline, iso, latency_text, moment, number, part, rate, size)
+    made.globals |= {each.__name__: each for each in (*texts, tier_name)}
+    return made
+
+
+def _shown(value: Any) -> Any:
+    """Return text for the page without the control and bidirectional characters that a crawled page may contain."""
+    return clean(value) if type(value) is str else value
+
+
+def headline(document: Document) -> tuple[str, str]:
+    """Return how the crawl is, in a word and a sentence."""
+    status = document.status
+    state = status.state
+    length = duration(max(0, (state.ended_ms or status.now_ms) - state.created_ms) / 1000)
+    done = counted(status.counts["done"], "request")
+    if state.has_ended:
+        return "finished", f"{done} done in {length}"
+    if status.left and not status.has_workers:
+        return "stopped", f"{done} done, {number(status.left)} left, and no worker is running"
+    left = f", about {duration(status.pace.left_s)}" if status.pace.left_s else ""
+    return "running", f"{done} done in {length}, {number(status.left)} left{left}"
+
+
+def latency_text(run: Run) -> str:
+    """Return the latency of most exchanges of a run."""
+    found = latency_s(run.figures.latency, 0.95)
+    return "–" if found is None else seconds(found)
+
+
+def clock(ms: float, other_ms: float) -> str:
+    """Return a time at one end of a chart, with the date unless it is that of the other end."""
+    when, other = (datetime.fromtimestamp(each / 1000) for each in (ms, other_ms))
+    return when.strftime("%H:%M:%S" if when.date() == other.date() else "%b %d, %H:%M")
+
+
+def iso(ms: float) -> str:
+    """Return a time for programs."""
+    return datetime.fromtimestamp(ms / 1000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
