@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
 
+from scrapy_prioqueue.errors import FrontierFull
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
@@ -21,7 +22,7 @@ from scrapy_prioqueue.settings import Config
 
 SCALE_PATH = "/api/v1/scale"
 
-READ_EVERY_S = 5.0
+READ_EVERY_S = 15.0
 
 OLDEST_S = 60.0
 """Age of an advice in seconds above which it isn't given any more while the frontier can't be read."""
@@ -85,12 +86,21 @@ def scale_app(config: Config, reading_of: Callable[[str], FrontierReading | None
 
 
 def write_scale_key(link: Link, name: str, workers: int) -> None:
-    """Store the number of workers as the length of a list, which every release of KEDA can read."""
+    """Store the number of workers as the length of a list, which every release of KEDA can read.
+
+    Raises:
+        FrontierFull: the server has no memory for it; the number that is stored stays.
+    """
     key = Keys(name).of("scale")
     if not workers:
         link.pipe(("DEL", key))
         return
     # Renaming replaces the list in one step, so that nobody reads a length in between.
-    new = f"{key}:new"
+    new, expiry_ms = f"{key}:new", int(EXPIRY_S * 1000)
     entries = ("RPUSH", new, *range(1, workers + 1))
-    link.pipe(("DEL", new), entries, ("PEXPIRE", new, int(EXPIRY_S * 1000)), ("RENAME", new, key))
+    try:
+        link.pipe(("DEL", new), entries, ("PEXPIRE", new, expiry_ms), ("RENAME", new, key))
+    except FrontierFull:
+        # The workers are needed to make room, so the number that is stored stays.
+        link.pipe(("PEXPIRE", key, expiry_ms))
+        raise

@@ -102,7 +102,7 @@ class SlotReader:
             return ()
         known = self._known() if policy.has_limits else []
         names, is_sampled = self._inspector.lanes.sample(SLOT_SAMPLE)
-        others = [name for name in names if name not in set(known)]
+        others = list(set(names) - set(known))
         weight = max(1.0, (self._status.slots - len(known)) / max(1, len(others))) if is_sampled else 1.0
         names = [*known, *others]
         depths, flooded = self._depths(names)

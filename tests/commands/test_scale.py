@@ -13,7 +13,7 @@ from scrapy_prioqueue.monitoring import work
 from scrapy_prioqueue.rank import rank_of
 from tests.commands.conftest import Run
 from tests.contract.backends import RedisBackend, ack, labelled_push, push
-from tests.support.servers import RedisServer
+from tests.support.servers import RedisServer, StartServer
 
 MINUTE = {"PRIOQUEUE_SCALE_DRAIN_TIME": 60}
 
@@ -107,3 +107,20 @@ def test_watch_stores_the_number_as_the_length_of_a_list_that_expires(
         run("reset", "--all", "--yes")
         run("scale", "--watch", "--count", "1")
         assert not client.exists(key)
+
+
+def test_a_full_server_keeps_the_number(
+    run: Run, redis_server_factory: StartServer, frontier_name: str, keys: Keys
+) -> None:
+    server = redis_server_factory()
+    settings = {"PRIOQUEUE_REDIS_URL": server.url, "PRIOQUEUE_SCALE_MIN": 2}
+    client: Any = server.client()
+    run("scale", "--watch", "--count", "1", settings=settings)
+    client.expire(keys.of("scale"), 10)
+    client.config_set("maxmemory", 1)
+
+    ran = run("scale", "--watch", "--count", "1", settings=settings)
+
+    assert "has reached its maxmemory" in ran.out
+    assert client.llen(keys.of("scale")) == 2
+    assert client.ttl(keys.of("scale")) > 290

@@ -13,7 +13,7 @@ from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import count, seconds
 from scrapy_prioqueue.commands.output import Cell, counted, duration, number, pairs, rate
 from scrapy_prioqueue.commands.verb import FINE, Verb
-from scrapy_prioqueue.errors import FrontierUnavailable
+from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable
 from scrapy_prioqueue.monitoring.adviser import Adviser, write_scale_key
 from scrapy_prioqueue.monitoring.scaling import Advice
 
@@ -56,7 +56,7 @@ class ScaleVerb(Verb):
 
 
 def _watch(context: Context, adviser: Adviser, options: Namespace) -> None:
-    """Store the number repeatedly; while the server is unavailable, retry."""
+    """Store the number repeatedly; while the server is unavailable or full, retry."""
     output, pause, done = context.output, Event(), 0
     while True:
         try:
@@ -64,7 +64,7 @@ def _watch(context: Context, adviser: Adviser, options: Namespace) -> None:
             write_scale_key(context.link, context.name, advice.workers)
             document: object = advice
             line = f"{counted(advice.workers, 'worker')} useful, {number(advice.running)} running: {advice.why}"
-        except FrontierUnavailable as error:
+        except (FrontierUnavailable, FrontierFull) as error:
             document, line = {"error": str(error)}, f"{error}; trying again"
         if output.as_json:
             output.json_line(document)
