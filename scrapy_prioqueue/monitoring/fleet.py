@@ -322,12 +322,16 @@ class Search:
 
     def _run(self) -> None:
         rest: Callable[[int], object] | None = None
+        trouble = ""
         while not self._closed.is_set():
+            before, trouble = trouble, ""
             try:
                 self._names, rest = frontier_names(self._link, rest), lambda _: self._closed.wait(REST_S)
             except PrioQueueError as error:
-                self._report(f"the frontiers of the server can't be listed: {error}")
-            self._closed.wait(SEARCH_S if rest else RETRY_S)
+                trouble = f"the frontiers of the server can't be listed: {error}"
+            if trouble not in ("", before):
+                self._report(trouble)
+            self._closed.wait(RETRY_S if trouble else SEARCH_S)
 
 
 class FleetCollector:

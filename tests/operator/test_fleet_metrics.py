@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from scrapy_prioqueue.frontier.base import Fail
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.frontiers import frontier_names
 from scrapy_prioqueue.frontier.redis.operators.operator import Operator
 from scrapy_prioqueue.monitoring import fleet
 from scrapy_prioqueue.monitoring.fleet import FRONTIER_METRICS, SERVER_METRICS, FleetCollector, Search
@@ -172,3 +173,20 @@ def test_a_search_finds_frontiers_that_begin_later(
     search.close()
 
     assert reports == []
+
+
+def test_a_search_reports_a_trouble_once(closed_port: int, reports: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    def counted(link: Link, progress: Any) -> Sequence[str]:
+        tries.append(1)
+        return frontier_names(link, progress)
+
+    monkeypatch.setattr(fleet, "RETRY_S", 0.01)
+    monkeypatch.setattr(fleet, "frontier_names", counted)
+    search = Search(Link(f"redis://127.0.0.1:{closed_port}/0"), reports.append)
+    wait_until(lambda: len(tries) >= 3, what="it has tried again", within=20)
+    search.close()
+
+    (report,) = reports
+    assert report.startswith("the frontiers of the server can't be listed: ")
