@@ -151,6 +151,23 @@ def test_worker_id_is_different_for_each_worker() -> None:
     assert read().worker_id != read().worker_id
 
 
+@pytest.mark.parametrize(
+    ("values", "interval_s"),
+    [
+        ({}, 60.0),
+        ({"LOGSTATS_INTERVAL": 7}, 7.0),
+        ({"LOGSTATS_INTERVAL": 0}, 0.0),
+        ({"LOGSTATS_INTERVAL": 0, "PRIOQUEUE_LOG_INTERVAL": "30"}, 30.0),
+        ({"PRIOQUEUE_LOG_INTERVAL": 0}, 0.0),
+        ({"PRIOQUEUE_LOG_INTERVAL": None}, 0.0),
+    ],
+)
+def test_the_interval_of_log_lines_is_that_of_logstats_unless_it_is_set(
+    values: dict[str, Any], interval_s: float
+) -> None:
+    assert read(values).log_interval_s == interval_s
+
+
 # What is refused
 
 BAD_VALUES = [
