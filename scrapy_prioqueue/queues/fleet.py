@@ -49,9 +49,10 @@ class FleetLog:
         if not self._interval_s or now < self._due_at or not self._pump.refresh(FRESH_S):
             return
         self._due_at = max(self._due_at + self._interval_s, now)
-        depth = self._pump.depth
-        rates = _rates(self._last, depth, now - self._last_at)
-        self._last, self._last_at = depth, now
+        depth, rates = self._pump.depth, {}
+        if not self._pump.is_away:
+            rates = _rates(self._last, depth, now - self._last_at)
+            self._last, self._last_at = depth, now
         self._report(depth, rates)
 
     def _report(self, depth: Depth, rates: Mapping[str, float]) -> None:

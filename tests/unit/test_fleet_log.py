@@ -136,6 +136,18 @@ def test_counters_that_began_anew_have_no_rates(lines: Any) -> None:
     assert "0 done, 0 dead, 3 accepted, workers alive: 1;" in lines()[0]
 
 
+def test_rates_after_an_outage_are_those_since_its_beginning(lines: Any) -> None:
+    bench = Bench()
+    bench.pump.is_away = True
+    bench.look(60, JOINED)
+    bench.look(60, JOINED)
+    bench.pump.is_away = False
+    bench.look(60, MORE)
+
+    assert "0 done, 0 dead, 10 accepted, workers alive: 1; as last known" in lines()[1]
+    assert "60 done (at 20/min)" in lines()[2]
+
+
 def test_without_an_interval_there_is_no_line(lines: Any) -> None:
     Bench(interval_s=0.0).look(1e6, MORE)
 
