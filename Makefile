@@ -14,7 +14,7 @@ PACKAGES := scrapy|twisted|redis|hiredis|msgpack|rich|itemadapter|protego|tldext
 OLDEST_UNIT = $$(grep -rlE --include='test_*.py' '^(from|import) ($(PACKAGES))\b' tests/unit) \
     $$(find tests/unit -name 'test_engine.py')
 OLDEST_LEFT_OUT := budgets delays drain floods gone interruption kept kills limits lineage losses migrated order policies \
-    pushed quick_start real_input revisit seen_name sessions stalls too_large unrecorded versions
+    pushed quick_start real_input revisit scaling seen_name sessions stalls too_large unrecorded versions
 OLDEST_TESTS = $$(printf '%s\n' $(OLDEST_UNIT) | sort -u) tests/redis tests/crawl \
     $(OLDEST_LEFT_OUT:%=--ignore=tests/crawl/test_%.py) -m 'not server_faults and not in_process'
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from scrapy_prioqueue.frontier.kept import Kept
@@ -139,7 +139,7 @@ Entry = TypeVar("Entry", SlotLimit, Budget)
 
 def values_of(entry: SlotLimit | Budget) -> dict[str, Any]:
     """Return the fields that an entry sets, with their values."""
-    return {name: value for name, value in asdict(entry).items() if value is not None}
+    return {name: value for name in entry.__slots__ if (value := getattr(entry, name)) is not None}
 
 
 def merged(first: Entry, *others: Entry) -> Entry:

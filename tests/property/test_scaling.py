@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scrapy_prioqueue.monitoring.scaling import SHRINK_AFTER_S, Advice, Goals, Scaler, SlotWork, Work, advise
 
 PAGE_S, PLACES, DRAIN_S = 1.0, 8, 100.0
 PER_WORKER = PLACES / PAGE_S
+EXAMPLES = 50
 GOALS = Goals(drain_s=DRAIN_S, most=1000)
 
 SLOTS = st.builds(
@@ -58,6 +59,7 @@ def work_of(slots: Sequence[SlotWork], workers: int) -> Work:
     )
 
 
+@settings(max_examples=EXAMPLES)
 @given(CRAWLS, st.integers(1, 50))
 def test_that_many_workers_are_in_time_and_fewer_are_not(slots: list[SlotWork], workers: int) -> None:
     work = work_of(slots, workers)
@@ -72,6 +74,7 @@ def test_that_many_workers_are_in_time_and_fewer_are_not(slots: list[SlotWork], 
     assert (advice.workers - 1) * PER_WORKER * DRAIN_S <= 1.15 * wanted + slack
 
 
+@settings(max_examples=EXAMPLES)
 @given(CRAWLS, st.integers(1, 50), st.integers(1, 100_000))
 def test_requests_that_only_wait_for_limits_need_no_more_workers(
     slots: list[SlotWork], workers: int, more: int
@@ -88,6 +91,7 @@ def test_requests_that_only_wait_for_limits_need_no_more_workers(
     assert advise(more_work, GOALS, workers).workers == advise(work, GOALS, workers).workers
 
 
+@settings(max_examples=EXAMPLES)
 @given(CRAWLS, st.integers(0, 50), st.integers(0, 3), st.integers(3, 20))
 def test_the_number_is_within_its_bounds_and_above_zero_while_something_is_left(
     slots: list[SlotWork], workers: int, least: int, most: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from math import ceil, inf
 from typing import Any, Literal
 
@@ -256,5 +256,4 @@ def _shown(limits: SlotLimits, slot: str, stated: _Entries, policy: Policy, craw
         by = next(entry.source for entry in _in_order(stated, patterns_of(slot)) if entry.limit.delay is not None)
     elif delay_ms:
         by = "robots.txt" if delay_ms == int(crawl_delay_ms or 0) else "throttle"
-    in_force = replace(limit, delay=delay_ms / 1000, concurrency=limits.concurrency_of(slot))
-    return LimitShown(**asdict(in_force), delay_by=by)
+    return LimitShown(delay_ms / 1000, limits.concurrency_of(slot), limit.burst, delay_by=by)
