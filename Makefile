@@ -42,10 +42,10 @@ ONE_BY_ONE := python -m pytest --timeout 240
 # Schedules of the simulation that `make soak` runs, beyond those of the tests.
 SEEDS := 1000000
 
-.PHONY: help test test-quick test-newest test-oldest test-redis test-integrations environments checks collected soak lint luacheck chromium format docs dist demo bench bench-quick bench-write chaos clean
+.PHONY: help test test-quick test-newest test-oldest test-redis test-integrations environments checks collected soak lint luacheck chromium format docs dist demo demo-dashboard bench bench-quick bench-write chaos clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 test: environments checks test-newest test-oldest test-redis ## everything: lint, all tests, lowest versions, every Redis and Valkey
 
@@ -92,6 +92,9 @@ dist: $(VENV)/installed ## build the distributions in dist/, check them, and ins
 
 demo: $(VENV)/installed ## crawl a shop with two workers, one of which is killed
 	$(VENV)/bin/python example_project/demo.py
+
+demo-dashboard: $(VENV)/installed ## crawl a shop and kill workers until Ctrl-C, and show it on a page
+	$(VENV)/bin/python example_project/demo_dashboard.py
 
 bench: $(VENV)/installed ## run the benchmarks and write docs/performance.md; ONLY="crawl fleet" some, QUICK=1 a short form
 	$(VENV)/bin/python -m pip install -qq -e '.[bench]'

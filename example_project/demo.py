@@ -17,6 +17,9 @@ from redis_server import RedisServer, RedisServerError
 from shop_site.catalogue import Page
 from summary import Crawl, Kill, Verdict, judge, tell
 
+PAGE = "http://127.0.0.1:8765/"
+"""Where `make demo-dashboard` shows a crawl."""
+
 WORKERS = ("worker-1", "worker-2")
 VICTIM = WORKERS[0]
 KILL_AFTER = 1 / 3
@@ -32,6 +35,9 @@ class Demo:
         children: start the site and the workers.
         options: the command line.
     """
+
+    # Were the crawl over before the killed worker is back, it would otherwise begin the next one.
+    crawl_settings: Sequence[str] = ("PRIOQUEUE_CRAWL_ID=demo",)
 
     def __init__(self, directory: Path, redis: RedisServer, children: Children, options: argparse.Namespace) -> None:
         self._ledger = Ledger(directory)
@@ -58,9 +64,10 @@ class Demo:
         crawl = Crawl(pages, self._ledger.visits, self._ledger.items, kill, started_s, ended_s)
         return crawl, judge(crawl)
 
-    def _open_shop(self) -> Sequence[Page]:
+    def _open_shop(self, **options: float) -> Sequence[Page]:
         ledger = self._ledger
-        self._children.start("site", *ledger.site_command(products=self._options.products, seed=self._options.seed))
+        options |= {"products": self._options.products, "seed": self._options.seed}
+        self._children.start("site", *ledger.site_command(**options))
         self._wait_until(
             lambda: ledger.page_list.exists() or self._children.have_ended("site"), what="the shop is open"
         )
@@ -74,8 +81,7 @@ class Demo:
             f"SHOP_ITEMS={self._ledger.items_directory}",
             f"PRIOQUEUE_REDIS_URL={self._redis.url}",
             f"PRIOQUEUE_WORKER_ID={worker}",
-            # Were the crawl over before the killed worker is back, it would otherwise begin the next one.
-            "PRIOQUEUE_CRAWL_ID=demo",
+            *self.crawl_settings,
             *self._options.settings,
         ]
         options = [word for setting in settings for word in ("-s", setting)]
@@ -143,7 +149,7 @@ def run_demo(options: argparse.Namespace) -> bool:
             return False
         if not verdict.is_good:
             print(children.tails(), file=sys.stderr)
-        print(f"\n{tell(crawl, verdict)}")
+        print(f"\n{tell(crawl, verdict)}\n\nTo see a crawl on a page: make demo-dashboard, then {PAGE}")
         return verdict.is_good
 
 

@@ -98,7 +98,7 @@ class Output:
         self._file.flush()
 
     def _print_json(self, value: Any, *, indent: int | None) -> None:
-        print(clean_json(json.dumps(_plain(value), ensure_ascii=False, indent=indent)), file=self._file)
+        print(clean_json(json.dumps(plain(value), ensure_ascii=False, indent=indent)), file=self._file)
 
     def found(self, document: Any, *parts: RenderableType, nothing: str = "") -> None:
         """Print the document as JSON if the user wants that, else tables and texts; `nothing` if it is empty."""
@@ -319,15 +319,16 @@ def spelled(value: Any) -> str:
         return brief(value)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a value as JSON can represent it."""
     if isinstance(value, StandIn):
         value = value.shown
     if is_dataclass(value) and not isinstance(value, type):
         value = fields_of(value)
     if isinstance(value, Mapping):
-        return {_key(key): _plain(item) for key, item in value.items()}
+        return {_key(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset, deque)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, (bytes, bytearray)):
         return text_of(bytes(value))
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
@@ -338,5 +339,5 @@ def _plain(value: Any) -> Any:
 
 
 def _key(key: Any) -> str:
-    plain = _plain(key)
-    return plain if isinstance(plain, str) else str(plain)
+    found = plain(key)
+    return found if isinstance(found, str) else str(found)

@@ -67,8 +67,10 @@ class _Part:
         self.waiting_since: float | None = None
         self.trouble = ""
 
-    def is_due(self, now: float) -> bool:
-        return self.tried_at is None or now - self.tried_at >= self.interval_s
+    def is_due(self, now: float, asked_at: float) -> bool:
+        if self.tried_at is None:
+            return True
+        return self.tried_at < asked_at and now - self.tried_at >= self.interval_s
 
 
 class _Purse:
@@ -168,10 +170,11 @@ class FrontierReading:
             interval_s: least seconds between two readings of it, if longer than that of the others.
             wait_s: seconds to wait for a value that is not due; a value that was never read is always waited for.
         """
+        begun = self._clock()
         with self._changed:
             part = self._part(name, question, max(interval_s, self._interval_s))
-            until = self._clock() + (wait_s if part.read_at is not None else max(wait_s, FIRST_WAIT_S))
-        while part.is_due(now := self._clock()):
+            until = begun + (wait_s if part.read_at is not None else max(wait_s, FIRST_WAIT_S))
+        while part.is_due(now := self._clock(), begun):
             with self._changed:
                 part.waiting_since = now if part.waiting_since is None else part.waiting_since
                 rest_s = self._purse.rest_s()
@@ -185,6 +188,12 @@ class FrontierReading:
                 first = min(self._parts.values(), key=lambda each: (each.waiting_since is None, each.waiting_since))
             self._read(first)
         return self._reading_of(part)
+
+    def expire(self) -> None:
+        """Make all values due, after a change that viewers should see."""
+        with self._changed:
+            for part in self._parts.values():
+                part.tried_at = None
 
     def close(self) -> None:
         """Close the connection."""

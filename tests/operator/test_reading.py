@@ -16,7 +16,7 @@ from tests.contract.backends import RedisBackend, push
 from tests.support.clocks import Clock
 from tests.support.servers import RedisServer, StartServer
 
-BURN = "for _ = 1, 300000 do end"
+BURN = "for _ = 1, 2000000 do end"
 """A script that takes milliseconds."""
 
 

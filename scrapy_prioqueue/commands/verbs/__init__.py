@@ -8,23 +8,9 @@ from importlib import import_module
 from scrapy_prioqueue.commands.verb import Verb
 
 _MODULES = (
-    *(
-        "list",
-        "status",
-        "top",
-        "slots",
-        "peek",
-        "show",
-        "find",
-        "explain",
-        "workers",
-        "runs",
-        "report",
-        "scale",
-        "exporter",
-    ),
-    *("doctor", "check", "limit", "budget", "push", "dead", "forget", "pending", "release"),
-    *("orders", "transfer", "migrate", "reset"),
+    *("list", "status", "top", "dashboard", "slots", "peek", "show", "find", "explain", "workers"),
+    *("runs", "report", "scale", "exporter", "doctor", "check", "limit", "budget", "push"),
+    *("dead", "forget", "pending", "release", "orders", "transfer", "migrate", "reset"),
 )
 
 

@@ -8,20 +8,17 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
-from scrapy_prioqueue.codec.detached import DetachedCodec, without_counts
-from scrapy_prioqueue.codec.plain import plain_or_none
 from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.letters import Replay
 from scrapy_prioqueue.commands.listing import request_documents, request_sheet, url_of
 from scrapy_prioqueue.commands.options import add_limit, duration_s, pattern
 from scrapy_prioqueue.commands.output import FittedTable, counted, duration, more, number
 from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop, Verb
-from scrapy_prioqueue.commands.writing import Identity, add_confirmation, confirm, identity_of, operator_of, plan_of
-from scrapy_prioqueue.errors import DecodeError
+from scrapy_prioqueue.commands.writing import add_confirmation, confirm, operator_of
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.printable import clean
-from scrapy_prioqueue.seeds.letters import key_of
 
 PIECE = 1000
 """Dead letters held in memory at a time."""
@@ -101,31 +98,11 @@ def _replay(context: Context, options: Namespace) -> int:
     _warn_of_new_crawl(context)
     context.so_far = lambda: "nothing was put back"
     total = _asked(context, options, "put {} back into the queue")
-    codec, identity, operator, plan = DetachedCodec(), identity_of(context), operator_of(context), plan_of(context)
-    letters, known = chosen(context, options), set[bytes]()
-    done = replayed = seeds = again = 0
-    context.so_far = lambda: f"{number(done)} of {number(total)} put back; the same command does the rest"
+    replay, letters = Replay(context), chosen(context, options)
+    context.so_far = lambda: f"{number(replay.done)} of {number(total)} put back; the same command does the rest"
     while part := list(islice(letters, PIECE)):
-        made: list[tuple[Stored, bytes, bytes | None]] = []
-        repeated: list[Stored] = []
-        unread: list[tuple[str, Stored]] = []
-        for stored in part:
-            fingerprint = _fingerprint(codec, identity, stored)
-            if (key := key_of(stored.reason, stored.slot, stored.detail)) is not None:
-                unread.append((key, stored))
-            elif fingerprint in known:
-                repeated.append(stored)
-            else:
-                known.update(() if fingerprint is None else (fingerprint,))
-                made.append((stored, without_counts(stored.payload, stored.slot), fingerprint))
-        seeds += operator.give_back_seeds(unread)
-        replayed += operator.replay(made, plan)
-        again += operator.purge(repeated)
-        done += len(part)
-    parts = [f"{number(replayed + seeds)} put back, with attempts and retries counted anew"]
-    parts += [f"{number(seeds)} of them put back into their seeds keys"] if seeds else []
-    parts += [f"{number(again)} older letters of the same requests deleted"] if again else []
-    context.output.show("; ".join(parts))
+        replay.put_back(part)
+    context.output.show(str(replay))
     return FINE
 
 
@@ -160,14 +137,3 @@ def _asked(context: Context, options: Namespace, what: str) -> int:
     letters = f"{counted(total, 'dead letter')} of frontier {context.name!r} ({kinds})"
     confirm(context, options, what.format(letters))
     return total
-
-
-def _fingerprint(codec: DetachedCodec, identity: Identity, stored: Stored) -> bytes | None:
-    plain = plain_or_none(stored.payload, stored.slot)
-    if plain is None or plain.dont_filter:
-        return None
-    try:
-        return identity(codec.decode(stored.payload, stored.slot))
-    except DecodeError:
-        # Its class of requests can only be imported with the spider's modules.
-        return None

@@ -23,7 +23,7 @@ class ExporterVerb(Verb):
     name = "exporter"
     summary = "serve metrics of frontiers for Prometheus; Ctrl-C ends"
     syntax = "[NAME...]"
-    examples = ("", "books shop --host 0.0.0.0", "--all --url redis://redis.example:6379/0")
+    examples = ("", "books shop --host 0.0.0.0", "--all --port 9500")
     needs_frontier = False
     takes_more = ("names", str)
 

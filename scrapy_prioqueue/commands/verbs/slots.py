@@ -73,7 +73,7 @@ def _table(slots: Sequence[SlotFound], tiers: Sequence[str], now_ms: int) -> Ren
             f"{slot.done_per_s:.1f}",
             "-" if slot.rank is None else tier_name(tiers, slot.rank),
             *(words.value(value) if (value := getattr(slot.limit, what)) else "-" for what, words in limits.items()),
-            _waits(slot, now_ms),
+            waits(slot, now_ms),
         )
         for slot in slots
     ]
@@ -87,7 +87,8 @@ def _leased(slot: SlotFound) -> str:
     return f"{leased} of {number(slot.limit.concurrency)}" if slot.limit.concurrency else leased
 
 
-def _waits(slot: SlotFound, now_ms: int) -> str:
+def waits(slot: SlotFound, now_ms: int) -> str:
+    """Return what a slot waits for, - for nothing."""
     if slot.closed_until_ms:
         return f"closed {duration((slot.waiting_until_ms - now_ms) / 1000)}"
     if slot.is_full:

@@ -328,7 +328,7 @@ def worker_table(
             *((worker.kept,) if with_kept else ()),
             "-" if worker.done is None else worker.done,
             rate(worker.rate_per_s),
-            _doing(worker, state, has_leases=has_leases if worker.leased is None else worker.leased > 0),
+            doing(worker, state, has_leases=has_leases if worker.leased is None else worker.leased > 0),
         )
         for worker in workers
     ]
@@ -365,7 +365,8 @@ def slow_pages(workers: Sequence[WorkerFound], name: str) -> Sequence[Renderable
     ]
 
 
-def _doing(worker: WorkerFound, state: State, *, has_leases: bool) -> Text:
+def doing(worker: WorkerFound, state: State, *, has_leases: bool) -> Text:
+    """Return what a worker does, in a word or two."""
     if not worker.is_alive:
         return Text("silent", style="red")
     if worker.stop:

@@ -83,8 +83,12 @@ class Requests:
         found = self._link.pipe(*(question for state in states for question in questions[state]))
         return sum(int(count or 0) for count in found)
 
-    def by_id(self, lease_id: int) -> Stored | None:
-        """Return the request with that id; all pending and delayed requests may have to be read for it."""
+    def by_id(self, lease_id: int, *, searches: bool = True) -> Stored | None:
+        """Return the request with that id.
+
+        Args:
+            searches: also look for it among pending and delayed requests, all of which may have to be read.
+        """
         key = ID.pack(lease_id)
         leased, expiry, dead, lost = self._link.pipe(
             ("HGET", self._keys.leased, key),
@@ -96,6 +100,8 @@ class Requests:
             return read_leased(key, leased, expiry, lost)
         if dead:
             return read_dead(key, dead)
+        if not searches:
+            return None
         matches = [escaped(key) + b"*"]
         self._expect(("pending", "delayed"))
         found = (stored for scan in (self._pending(None, matches), self._delayed(matches)) for stored in scan)

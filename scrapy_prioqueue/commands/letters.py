@@ -1,0 +1,65 @@
+"""How dead letters are put back, by the verb and by the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scrapy_prioqueue.codec.detached import DetachedCodec, without_counts
+from scrapy_prioqueue.codec.plain import plain_or_none
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.output import number
+from scrapy_prioqueue.commands.writing import identity_of, operator_of, plan_of
+from scrapy_prioqueue.errors import DecodeError
+from scrapy_prioqueue.frontier.redis.operators.findings import Stored
+from scrapy_prioqueue.seeds.letters import key_of
+
+
+class Replay:
+    """Puts dead letters back into the queue, each request once; further letters of it are deleted.
+
+    Raises:
+        SettingError: the user's class of dupefilter or fingerprinter can't be used without a crawl.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._codec, self._identity = DetachedCodec(), identity_of(context)
+        self._operator, self._plan = operator_of(context), plan_of(context)
+        self._known = set[bytes]()
+        self._replayed = self._seeds = self._again = 0
+        self.done = 0
+        """Number of letters so far."""
+
+    def __str__(self) -> str:
+        parts = [f"{number(self._replayed + self._seeds)} put back, with attempts and retries counted anew"]
+        parts += [f"{number(self._seeds)} of them put back into their seeds keys"] if self._seeds else []
+        parts += [f"{number(self._again)} older letters of the same requests deleted"] if self._again else []
+        return "; ".join(parts)
+
+    def put_back(self, letters: Sequence[Stored]) -> None:
+        """Put these letters back, the newest first."""
+        made: list[tuple[Stored, bytes, bytes | None]] = []
+        repeated: list[Stored] = []
+        unread: list[tuple[str, Stored]] = []
+        for stored in letters:
+            fingerprint = self._fingerprint(stored)
+            if (key := key_of(stored.reason, stored.slot, stored.detail)) is not None:
+                unread.append((key, stored))
+            elif fingerprint in self._known:
+                repeated.append(stored)
+            else:
+                self._known.update(() if fingerprint is None else (fingerprint,))
+                made.append((stored, without_counts(stored.payload, stored.slot), fingerprint))
+        self._seeds += self._operator.give_back_seeds(unread)
+        self._replayed += self._operator.replay(made, self._plan)
+        self._again += self._operator.purge(repeated)
+        self.done += len(letters)
+
+    def _fingerprint(self, stored: Stored) -> bytes | None:
+        plain = plain_or_none(stored.payload, stored.slot)
+        if plain is None or plain.dont_filter:
+            return None
+        try:
+            return self._identity(self._codec.decode(stored.payload, stored.slot))
+        except DecodeError:
+            # Its class of requests can only be imported with the spider's modules.
+            return None

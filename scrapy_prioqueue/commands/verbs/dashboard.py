@@ -1,0 +1,82 @@
+"""`scrapy frontier dashboard`: the crawl on a page in the browser."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from importlib.util import find_spec
+from secrets import token_urlsafe
+
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop, Verb
+
+PORT = 8765
+
+VARIABLE = "PRIOQUEUE_DASHBOARD_TOKEN"
+
+NEEDED = ("jinja2", "python_multipart", "starlette", "uvicorn")
+
+
+class DashboardVerb(Verb):
+    """Serves the page."""
+
+    name = "dashboard"
+    summary = "the crawl on a page in the browser; Ctrl-C ends it"
+    examples = ("", "--port 9000", "--allow-host crawl.example")
+
+    is_read = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS",
+                            help="address to listen on (default: %(default)s)")  # fmt: skip
+        parser.add_argument("--port", type=port, default=PORT, metavar="N",
+                            help="port to listen on, 0 for any that is free (default: %(default)s)")  # fmt: skip
+        parser.add_argument("--token", help=f"password for changes (default: ${VARIABLE}, or a new one)")
+        parser.add_argument("--allow-host", action="append", default=[], metavar="NAME",
+                            help="name under which browsers reach the page (may be repeated)")  # fmt: skip
+
+    def run(self, context: Context, options: Namespace) -> int:
+        missing = [name for name in NEEDED if find_spec(name) is None]
+        if missing:
+            what = f'it needs {", ".join(missing)}: pip install "scrapy-prioqueue[dashboard]"'
+            raise Stop(what, WRONG_USE)
+        from scrapy_prioqueue.dashboard.access import LEAST_TOKEN, is_loopback
+        from scrapy_prioqueue.dashboard.serving import listen, serve
+
+        given = options.token if options.token is not None else os.environ.get(VARIABLE)
+        if given is None and not is_loopback(options.host):
+            what = f"a page on {options.host} needs a token, since others can reach it: set {VARIABLE}"
+            raise Stop(what, WRONG_USE)
+        if given is not None and len(given) < LEAST_TOKEN:
+            raise Stop(f"the token is too short; it needs at least {LEAST_TOKEN} characters", WRONG_USE)
+        try:
+            listener = listen(options.host, options.port)
+        except OSError as error:
+            what = f"can't listen on port {options.port} of {options.host}: {error.strerror}; --port takes another one"
+            raise Stop(what, WRONG_USE) from error
+        address, number = listener.getsockname()[:2]
+        token = given or token_urlsafe(24)
+
+        def ready() -> None:
+            shown = f"[{address}]" if ":" in address else address
+            context.output.show(f"The page of frontier {context.name!r} is at http://{shown}:{number}/")
+            if given is None:
+                context.output.show(f"Changes need this token: {token}")
+            # Whoever has started it in a pipe waits for the address.
+            sys.stdout.flush()
+
+        try:
+            serve(context, listener, token=token, host=options.host, allowed_hosts=options.allow_host, ready=ready)
+        except KeyboardInterrupt:
+            # Ctrl-C is the usual way to end this verb, so it is no error.
+            return FINE
+        return FINE
+
+
+def port(text: str) -> int:
+    """Read the number of a port."""
+    number = int(text)
+    if not 0 <= number < 2**16:
+        raise ValueError
+    return number

@@ -1,0 +1,230 @@
+"""What the views show: readings of one frontier, shared by all viewers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TypeVar
+
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.letters import Replay
+from scrapy_prioqueue.commands.listing import url_of
+from scrapy_prioqueue.commands.output import number
+from scrapy_prioqueue.commands.writing import operator_of
+from scrapy_prioqueue.dashboard.life import Found, found_by_id, found_by_url
+from scrapy_prioqueue.dashboard.samples import Chart, Seen, depth_chart, rate_chart
+from scrapy_prioqueue.dashboard.verdict import Verdict, verdict
+from scrapy_prioqueue.frontier.base import DEAD_REASONS
+from scrapy_prioqueue.frontier.redis.operators.budgets import BudgetSummary
+from scrapy_prioqueue.frontier.redis.operators.findings import SlotsFound, Sorting, Status, Stored, WorkerFound
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
+from scrapy_prioqueue.frontier.redis.wire import DIED_RANGES
+from scrapy_prioqueue.monitoring.reading import FrontierReading, Reading
+
+SLOTS = 100
+BUDGETS = 100
+LETTERS = 100
+"""Rows of a table."""
+
+LETTERS_READ = 20_000
+"""Dead letters that a filter looks at."""
+
+LETTERS_CHANGED = 10_000
+"""Dead letters that one form changes at most."""
+
+PIECE = 500
+"""Dead letters that are changed at a time."""
+
+SLOW_INTERVAL_S = 5.0
+"""Between two readings of what changes slowly."""
+
+SORTINGS: Sequence[Sorting] = ("pending", "leased", "name", "order")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What every page shows.
+
+    Args:
+        name: of the frontier.
+        address: of the server.
+        status: None if there is no such frontier, or nothing was read yet.
+        age_s: seconds since it was read; None if it never was.
+        trouble: why it can't be read now; empty if it can.
+        verdict: None without a status.
+    """
+
+    name: str
+    address: str
+    status: Status | None
+    age_s: float | None
+    trouble: str
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A filter of dead letters.
+
+    Args:
+        reason: empty for all.
+        text: what their URLs contain; empty for any.
+        newer_s: seconds since they died, at most; None for any.
+        older_s: likewise, at least.
+    """
+
+    reason: str = ""
+    text: str = ""
+    newer_s: float | None = None
+    older_s: float | None = None
+
+    @property
+    def is_all(self) -> bool:
+        """Whether it selects all of them."""
+        return self == Wanted()
+
+    def has(self, stored: Stored, now_ms: int) -> bool:
+        """Return whether a dead letter is selected."""
+        age_s = (now_ms - stored.at_ms) / 1000
+        if self.newer_s is not None and age_s > self.newer_s or self.older_s is not None and age_s < self.older_s:
+            return False
+        return not self.text or self.text in url_of(stored)
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """The newest of the selected dead letters.
+
+    Args:
+        rows: the first ones.
+        count: number of those selected, if all were looked at.
+        looked_at: number of letters that were looked at.
+        is_cut: there are more of them that weren't looked at.
+        reasons: number of letters by reason, of all that are kept.
+        now_ms: time of the reading.
+    """
+
+    rows: Sequence[Stored]
+    count: int
+    looked_at: int
+    is_cut: bool
+    reasons: Mapping[str, int]
+    now_ms: int
+
+
+class Board:
+    """The data of all views.
+
+    Args:
+        context: the frontier, and settings of its project.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.reading = FrontierReading(context.inspector, seeds_keys=context.config.seeds_keys)
+        self._seen = Seen()
+
+    def frame(self) -> Frame:
+        """Return the state of the crawl."""
+        read = self.reading.status()
+        status = read.value
+        if status is not None:
+            self._seen.add(status)
+        judged = verdict(status) if status is not None else None
+        return Frame(self.context.name, self.context.link.address, status, read.age_s, read.trouble, judged)
+
+    def charts(self, status: Status) -> tuple[Chart | None, Chart | None]:
+        """Return drawings of the requests that wait, and of the rates."""
+        tiers = [tier.tier for tier in status.tiers]
+        points = list(self._seen.points)
+        return depth_chart(points, tiers), rate_chart(points)
+
+    def workers(self, status: Status) -> Sequence[WorkerFound]:
+        """Return the workers with the number of their leases."""
+        held = self.reading.get("held", lambda inspector: inspector.held_by_worker(), interval_s=2.0).value or {}
+        return [replace(worker, leased=held.get(worker.name, 0)) for worker in status.workers]
+
+    def slots(self, sort: Sorting | None) -> Reading[SlotsFound]:
+        """Return the first slots."""
+        return self.reading.slots(SLOTS, sort)
+
+    def budgets(self) -> Reading[BudgetSummary]:
+        """Return the budget keys nearest to their caps."""
+        return self._slowly("budgets", lambda inspector: inspector.budgets.summary(BUDGETS))
+
+    def letters(self, wanted: Wanted) -> Reading[Letters]:
+        """Return the newest of the selected dead letters."""
+
+        def read(inspector: Inspector) -> Letters:
+            now_ms = inspector.now_ms()
+            looked_at, rows, count = 0, list[Stored](), 0
+            letters = inspector.requests.dead(wanted.reason or None)
+            for stored in islice(letters, LETTERS_READ):
+                looked_at += 1
+                if wanted.has(stored, now_ms):
+                    count += 1
+                    rows += [stored] if len(rows) < LETTERS else []
+                if wanted.is_all and count > LETTERS:
+                    break
+            is_cut = next(letters, None) is not None
+            return Letters(rows, count, looked_at, is_cut, _reasons(inspector), now_ms)
+
+        return self._slowly(("letters", wanted), read)
+
+    def selected(self, wanted: Wanted, ids: Sequence[int]) -> Sequence[Stored]:
+        """Return dead letters by ids, or those that a filter selects, as many as one form may change."""
+        inspector = self.context.inspector
+        if ids:
+            found = (inspector.requests.by_id(each, searches=False) for each in ids[:LETTERS_CHANGED])
+            return [stored for stored in found if stored is not None and stored.state == "dead"]
+        now_ms = inspector.now_ms()
+        letters = islice(inspector.requests.dead(wanted.reason or None), LETTERS_READ)
+        # Deleting letters while the list is read would shift it, so it is read completely first.
+        return list(islice((stored for stored in letters if wanted.has(stored, now_ms)), LETTERS_CHANGED))
+
+    def replay(self, letters: Sequence[Stored]) -> str:
+        """Put dead letters back; return what was done."""
+        replay = Replay(self.context)
+        for part in _pieces(letters):
+            replay.put_back(part)
+        self.reading.expire()
+        return f"{replay}."
+
+    def purge(self, letters: Sequence[Stored]) -> str:
+        """Delete dead letters; return what was done."""
+        purged = operator_of(self.context).purge(letters)
+        self.reading.expire()
+        return f"{number(purged)} deleted."
+
+    def found(self, query: str) -> Reading[Found]:
+        """Return what is known about a URL, or about a request by its id.
+
+        Raises:
+            ValueError: it is neither.
+        """
+        if query.isdecimal():
+            lease_id = int(query[:20])
+            if lease_id >= 2**64:
+                raise ValueError("an id has at most 20 digits")
+            return self._slowly(("id", lease_id), lambda _: found_by_id(self.context, lease_id), 1.0)
+        return self._slowly(("url", query), lambda _: found_by_url(self.context, query), 1.0)
+
+    def _slowly(
+        self, name: object, question: Callable[[Inspector], T | None], interval_s: float = SLOW_INTERVAL_S
+    ) -> Reading[T]:
+        return self.reading.get(name, question, interval_s=interval_s, wait_s=interval_s)
+
+
+def _reasons(inspector: Inspector) -> Mapping[str, int]:
+    """Count dead letters by reason; those of other versions have the empty one."""
+    counts = inspector.link.pipe(*(("ZCOUNT", inspector.keys.died, *ends) for ends in DIED_RANGES.values()))
+    found = dict(zip(DIED_RANGES, map(int, counts), strict=True))
+    return {reason: found[reason] for reason in (*DEAD_REASONS, "") if found.get(reason)}
+
+
+def _pieces(letters: Sequence[Stored]) -> Iterator[Sequence[Stored]]:
+    for first in range(0, len(letters), PIECE):
+        yield letters[first : first + PIECE]

@@ -1,0 +1,182 @@
+"""One look: whether a crawl is well, what holds it back, and when it will be done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scrapy_prioqueue.dashboard.samples import MOST_POINTS, Point, Seen, depth_chart, rate_chart, rounded_up
+from scrapy_prioqueue.dashboard.templating import brief_number, web_address
+from scrapy_prioqueue.dashboard.verdict import verdict
+from scrapy_prioqueue.frontier.redis.operators.findings import (
+    Memory,
+    PolicyFound,
+    Rates,
+    State,
+    Status,
+    TierDepth,
+    WorkerFound,
+)
+from scrapy_prioqueue.frontier.waits import Blocked, SlowPage
+
+pytestmark = pytest.mark.in_process
+
+COUNTS = {"accepted": 1000, "pending": 500, "delayed": 0, "leased": 10, "done": 490, "dead": 0}
+STATE = State("1", "open", "1", "", 1_000_000, 0, ("high", "low"), "lifo", "restart", 1000)
+WORKER = WorkerFound("w1", "host", "1", 1.0, True, True, False)
+
+STATUS = Status(
+    *("books", "redis://there", STATE, {**COUNTS, "dead_dropped": 0}, [TierDepth("high", 400), TierDepth("low", 100)]),
+    is_sampled=False,
+    slots=4,
+    pace=Rates(10.0, 2.0, 64.0),
+    workers=[WORKER],
+    memory=Memory(1000, 10_000),
+    next_due_ms=0,
+    now_ms=2_000_000,
+)
+
+
+def changed(**fields: Any) -> Status:
+    return replace(STATUS, **fields)
+
+
+def in_state(**fields: Any) -> Status:
+    return replace(STATUS, state=replace(STATE, **fields))
+
+
+def counting(**counts: int) -> Status:
+    return replace(STATUS, counts={**STATUS.counts, **counts})
+
+
+CASES: dict[str, tuple[Status, str, str, str]] = {
+    "well": (STATUS, "well", "Crawling 10.0 pages a second", "done in about 1 min 4 s"),
+    "ended": (in_state(phase="ended", ended_ms=1_900_000), "well", "The crawl has ended", "done in 15 min"),
+    "paused": (in_state(orders=["paused"]), "note", "The crawl is paused", "510 requests left"),
+    "drained": (in_state(orders=["drained"]), "well", "Draining 10.0 pages", "done in about"),
+    "nobody": (changed(workers=[]), "wrong", "No worker is running", "510 requests left"),
+    "silent": (
+        changed(workers=[WORKER, replace(WORKER, name="w2", heard_s=90.0, is_alive=False)]),
+        *("warning", "Crawling", "done in about"),
+    ),
+    "blocked": (changed(workers=[replace(WORKER, blocked=Blocked("sleep() in spider.py:7", 90.0))]), "wrong", "C", "d"),
+    "slow": (
+        changed(workers=[replace(WORKER, slow=[SlowPage(7, "u", "parse", "its download", 900.0)])]),
+        *("warning", "C", "d"),
+    ),
+    "kept": (changed(workers=[replace(WORKER, kept=3, kept_pages=1)]), "warning", "Crawling", "done"),
+    "growing": (changed(pace=Rates(10.0, 20.0, None, is_growing=True)), "well", "Crawling", "no end in sight yet"),
+    "limited": (
+        changed(waiting_for_rate=3, rate_left_s=7200.0),
+        *("well", "Crawling", "done in 2 h at the earliest"),
+    ),
+    "waiting": (
+        replace(counting(leased=0), waiting_for_rate=4, opening_ms=(2_060_000, 2_090_000), pace=Rates(0.0, 0.0, None)),
+        *("well", "Everything has to wait", "500 requests left"),
+    ),
+    "begun": (
+        changed(pace=Rates(0.0, 0.0, None), counts={**STATUS.counts, "done": 0}),
+        "well",
+        "The crawl has begun",
+        "510",
+    ),
+    "stuck": (changed(pace=Rates(0.0, 0.0, None)), "warning", "Crawling; no page was finished", "510 requests left"),
+    "full": (changed(memory=Memory(9_900, 10_000)), "wrong", "Crawling", "done"),
+    "nearly full": (changed(memory=Memory(9_200, 10_000)), "warning", "Crawling", "done"),
+    "flooded": (in_state(policy=PolicyFound(high_water=400, is_flooded=True)), "well", "Crawling", "done"),
+    "dead": (counting(dead=100), "warning", "Crawling", "done"),
+    "few dead": (counting(dead=2), "well", "Crawling", "done"),
+    "idle": (counting(pending=0, leased=0), "well", "The workers wait for requests", "nothing left"),
+    "importing": (in_state(phase="importing"), "note", "A crawl is being imported", "510"),
+}
+
+
+@pytest.mark.parametrize(("status", "level", "headline", "finish"), CASES.values(), ids=CASES)
+def test_verdict(status: Status, level: str, headline: str, finish: str) -> None:
+    found = verdict(status)
+
+    assert found.level == level, found
+    assert found.headline.startswith(headline)
+    assert found.finish.startswith(finish)
+    assert all(finding.text.endswith((".", "7")) for finding in found.findings)
+
+
+def test_causes_come_with_what_helps() -> None:
+    (paused,) = verdict(in_state(orders=["paused"])).findings
+    assert paused.command == "scrapy frontier resume --name books"
+
+    (limited,) = verdict(changed(waiting_for_rate=3)).findings
+    assert "3 of 4 slots wait: 3 for their rate. More workers" in limited.text
+
+
+def test_worst_finding_comes_first() -> None:
+    levels = [each.level for each in verdict(replace(counting(dead=1), workers=[], waiting_for_rate=4)).findings]
+
+    assert levels == ["wrong", "note", "note"]
+
+
+# Drawings
+
+
+def points(count: int) -> list[Point]:
+    return [Point(1000 * number, (number, 2 * number), number, 10 * number, 20 * number) for number in range(count)]
+
+
+def test_too_few_points_are_not_drawn() -> None:
+    assert depth_chart(points(1), ("high", "low")) is None
+    assert rate_chart(points(2)) is None
+
+
+def test_depths_are_stacked_with_the_best_tier_on_top() -> None:
+    chart = depth_chart(points(11), ("high", "low"))
+
+    assert chart is not None
+    assert [(layer.name, layer.latest) for layer in chart.layers] == [("high", 10), ("low", 20), ("delayed", 10)]
+    assert chart.top == 50
+    assert " L720.0 36.0 " in chart.layers[0].path
+    assert " L720.0 144.0 " in chart.layers[2].path
+
+
+def test_rates_are_those_between_points() -> None:
+    chart = rate_chart(points(5))
+
+    assert chart is not None
+    assert [(layer.name, layer.latest) for layer in chart.layers] == [("finished", 10), ("found", 20)]
+
+
+def test_points_are_bounded_and_belong_to_one_crawl() -> None:
+    seen = Seen()
+    for number in range(3 * MOST_POINTS):
+        seen.add(changed(now_ms=1000 * number))
+    assert MOST_POINTS / 4 < len(seen.points) <= MOST_POINTS
+    assert seen.points[0].ms == 0
+    assert seen.points[-1].ms > 1000 * 3 * MOST_POINTS * 0.95
+
+    seen.add(replace(in_state(epoch="2"), now_ms=10))
+    assert [point.ms for point in seen.points] == [10]
+
+
+def test_numbers_are_rounded_only_if_they_are_large() -> None:
+    assert [brief_number(value) for value in (0, 9999, 12_345, 2_000_000, 3.5e9)] == [
+        "0",
+        "9,999",
+        "12.3 k",
+        "2.00 M",
+        "3.50 B",
+    ]
+    assert [rounded_up(value) for value in (1, 1.5, 7, 11, 501)] == [1, 2, 10, 20, 1000]
+
+
+def test_only_web_addresses_may_be_opened() -> None:
+    assert web_address("https://shop.example/1") == "https://shop.example/1"
+    for url in (
+        "javascript:alert(1)",
+        "data:text/html,x",
+        "file:///etc/passwd",
+        "https:///x",
+        "http://[",
+        "http://a/\u202e",
+    ):
+        assert web_address(url) == ""
