@@ -141,8 +141,8 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
                 "Retries, and errors in logs",
                 "short",
                 {
-                    "retries": f"sum(rate({ours('prioqueue_worker_retries_total')}[$__rate_interval]))",
-                    "errors": f"sum(rate({ours('prioqueue_worker_log_errors_total')}[$__rate_interval]))",
+                    "retries": f"sum(rate({ours('prioqueue_retries_total')}[$__rate_interval]))",
+                    "errors": f"sum(rate({ours('prioqueue_log_errors_total')}[$__rate_interval]))",
                 },
                 "Per second.",
             ),

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scrapy_prioqueue.errors import PrioQueueError
@@ -15,6 +15,7 @@ from scrapy_prioqueue.frontier.redis.operators.findings import Status, WorkerFou
 from scrapy_prioqueue.frontier.redis.operators.frontiers import frontier_names
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.servers import version_text
+from scrapy_prioqueue.frontier.runs import Figures
 from scrapy_prioqueue.monitoring.metrics import Metric, Values, families
 from scrapy_prioqueue.monitoring.reading import SHARE, FrontierReading, Reading
 
@@ -26,6 +27,9 @@ MOST_FRONTIERS = 100
 
 SEARCH_S, RETRY_S = 60.0, 5.0
 """Seconds between two searches for frontiers, and after one that failed."""
+
+RUNS_S = 15.0
+"""Seconds between two looks at the reports of workers, which each of them writes every ten seconds."""
 
 REST_S = 0.1
 """Seconds without a call after each call of a search that repeats an earlier one."""
@@ -40,12 +44,14 @@ class FrontierSeen:
     Args:
         status: None if there is no such frontier, or if it can't be read.
         letters: dead letters by reason.
+        runs: what the workers of the newest crawl have reported.
         age_s: age of the status in seconds, None if it was never read.
     """
 
-    status: Status | None
-    letters: Mapping[str, int]
-    age_s: float | None
+    status: Status | None = None
+    letters: Mapping[str, int] = field(default_factory=dict)
+    runs: Sequence[Figures] = ()
+    age_s: float | None = None
 
 
 def _status(
@@ -56,6 +62,14 @@ def _status(
 
 def _count(name: str, counter: str, doc: str) -> Metric[FrontierSeen]:
     return _status(name, doc, lambda status: status.counts[counter], "counter")
+
+
+def _reported(name: str, figure: str, doc: str) -> Metric[FrontierSeen]:
+    """Return a counter that adds up what workers have reported."""
+    return Metric(
+        *(name, "counter", doc),
+        lambda seen: sum(getattr(run, figure) for run in seen.runs) if seen.runs else None,
+    )
 
 
 WORKER_STATES = ("busy", "idle", "paused", "blocked", "stopping", "silent")
@@ -149,6 +163,10 @@ FRONTIER_METRICS: Sequence[Metric[FrontierSeen]] = (
     ),
     _count("prioqueue_requests_done_total", "done", "Requests done in this crawl."),
     _count("prioqueue_requests_removed_total", "removed", "Requests removed by operators."),
+    _reported("prioqueue_items_total", "items", "Items scraped in this crawl, as reported by workers."),
+    _reported("prioqueue_retries_total", "retries", "Retries of requests in this crawl, as reported by workers."),
+    _reported("prioqueue_escalations_total", "escalations", "Requests sent to another layer, as reported by workers."),
+    _reported("prioqueue_log_errors_total", "errors", "Lines that workers logged as errors, as reported by them."),
     _count(
         "prioqueue_duplicates_total",
         "duplicates",
@@ -334,6 +352,12 @@ class Search:
             self._closed.wait(RETRY_S if trouble else SEARCH_S)
 
 
+def _newest_runs(inspector: Inspector) -> Sequence[Figures]:
+    """Return what the workers of the newest crawl have reported."""
+    runs = inspector.runs()
+    return [run.figures for run in runs if run.epoch == runs[0].epoch]
+
+
 class FleetCollector:
     """Reads the metrics of frontiers and their server; called by the threads that serve them.
 
@@ -395,10 +419,12 @@ class FleetCollector:
         return FrontierReading(Inspector(self._link, name, lease_ttl_s=self._lease_ttl_s), share=SHARE / count)
 
     def _seen(self, name: str) -> FrontierSeen:
-        reading = self._checked(name, self._readings[name].get("exported", self._read))
-        if reading.trouble or reading.value is None:
-            return FrontierSeen(None, {}, reading.age_s)
-        return FrontierSeen(*reading.value, reading.age_s)
+        reading = self._readings[name]
+        found = self._checked(name, reading.get("exported", self._read))
+        if found.trouble or found.value is None:
+            return FrontierSeen(age_s=found.age_s)
+        runs = reading.get("exported runs", _newest_runs, interval_s=RUNS_S)
+        return FrontierSeen(*found.value, runs.value or (), found.age_s)
 
     def _read(self, inspector: Inspector) -> tuple[Status, Mapping[str, int]] | None:
         status = inspector.status(self._seeds_keys)

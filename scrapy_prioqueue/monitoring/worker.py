@@ -32,6 +32,7 @@ from scrapy_prioqueue.stats import (
     ENQUEUED_MEMORY_STAT,
     ENQUEUED_REDIS_STAT,
     ERRORS_STAT,
+    ESCALATED_STAT,
     EXCHANGE_FAILED_STAT,
     EXCHANGE_FULL_STAT,
     FILTERED_STAT,
@@ -134,6 +135,7 @@ WORKER_METRICS: Sequence[Metric[Worker]] = (
     _stat("prioqueue_worker_requests_rejected_total", REJECTED_STAT, "Invalid requests; each is logged."),
     _stat("prioqueue_worker_requests_requeued_total", REQUEUED_STAT, "Requests put back by `requeue()`."),
     _stat("prioqueue_worker_retries_total", "retry/count", "Retries of requests, after errors of downloads."),
+    _stat("prioqueue_worker_escalations_total", ESCALATED_STAT, "Requests sent to another extraction layer."),
     _stats(
         "prioqueue_worker_dead_letters_total",
         "reason",

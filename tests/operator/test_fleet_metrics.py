@@ -14,6 +14,7 @@ from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.frontiers import frontier_names
 from scrapy_prioqueue.frontier.redis.operators.operator import Operator
+from scrapy_prioqueue.frontier.runs import Figures, Report
 from scrapy_prioqueue.monitoring import fleet
 from scrapy_prioqueue.monitoring.fleet import FRONTIER_METRICS, SERVER_METRICS, FleetCollector, Search
 from tests.contract.backends import RedisBackend, ack, push
@@ -59,6 +60,9 @@ def test_metrics_are_those_of_the_frontier(
     first, second = worker.lease(2)
     worker.commit(ack(first), Fail(second.lease_id, second.attempt, "callback", "it raised"))
 
+    for _ in range(2):
+        worker.run(worker.frontier.record(Report(Figures(latency=[3], items=5, retries=2))))
+
     found = scraped(exporter(link, reports, frontier_name, "no such frontier"))
     ours = {(name, *labels[1:]): value for (name, *labels), value in found.items() if frontier_name in labels}
 
@@ -71,6 +75,7 @@ def test_metrics_are_those_of_the_frontier(
     assert ours["prioqueue_dead_letters", "callback"] == 1
     assert ours["prioqueue_dead_letters", "download"] == 0
     assert ours["prioqueue_slots", "ready"] == 1
+    assert (ours["prioqueue_items_total",], ours["prioqueue_retries_total",]) == (5, 2)
     assert ours["prioqueue_workers", "busy"] == 1
     assert ours["prioqueue_seeds", "seeds"] == 0
     assert found["prioqueue_frontier_exists", "no such frontier"] == 0
