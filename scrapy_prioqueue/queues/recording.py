@@ -28,7 +28,7 @@ from scrapy_prioqueue.frontier.runs import CONFIDENCE_CLASSES, Figures, FleetTot
 from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.budgets import registered_domain
-from scrapy_prioqueue.rank import tier_of
+from scrapy_prioqueue.rank import PRIORITY_LIMIT, TIER_WIDTH
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.stats import CONFIDENCE_STAT, DEAD_STATS, DONE_DOMAIN_STAT, DONE_TIER_STAT, ESCALATED_STAT
 
@@ -67,18 +67,16 @@ class Coverage:
         self._tiers = tiers
         self._by_tier: dict[int, int] = {}
         self._by_slot: dict[str, int] = {}
-        self._elsewhere = 0
 
     def note(self, slot: str, rank: int) -> None:
         """Count a page; called for each one, so it does as little as possible."""
-        tier, by_tier, by_slot = tier_of(rank), self._by_tier, self._by_slot
+        tier, by_tier = (rank + PRIORITY_LIMIT) // TIER_WIDTH, self._by_tier
         by_tier[tier] = by_tier.get(tier, 0) + 1
-        if slot in by_slot:
-            by_slot[slot] += 1
-        elif len(by_slot) < MOST_SLOTS:
-            by_slot[slot] = 1
-        else:
-            self._elsewhere += 1
+        try:
+            self._by_slot[slot] += 1
+        except KeyError:
+            if len(self._by_slot) < MOST_SLOTS:
+                self._by_slot[slot] = 1
 
     @property
     def pages(self) -> int:

@@ -6,8 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from scrapy_prioqueue.commands.reporting.charts import Chart, brief, charts_of, per_second, rounded_up, seconds
-from scrapy_prioqueue.frontier.redis.operators.history import History, Sample
+from scrapy_prioqueue.commands.reporting.charts import (
+    Chart,
+    brief,
+    charts_of,
+    per_second,
+    rounded_up,
+    seconds,
+    thinned_out,
+)
+from scrapy_prioqueue.frontier.redis.operators.history import History, Sample, with_rates
 
 pytestmark = pytest.mark.in_process
 
@@ -66,3 +74,12 @@ def test_values_are_short() -> None:
     ]
     assert [per_second(value) for value in (0, 0.123, 4.5, 1234)] == ["0/s", "0.12/s", "4.5/s", "1,234/s"]
     assert [seconds(value) for value in (0.0004, 0.12, 3)] == ["0.4 ms", "120 ms", "3.0 s"]
+
+
+def test_small_charts_have_fewer_samples_with_rates_over_longer_times() -> None:
+    samples = with_rates([replace(SAMPLE, ms=1000 * number, done=number**2) for number in range(10)])
+
+    found = thinned_out(samples, 4)
+
+    assert [(each.ms, each.done_per_s) for each in found] == [(0, None), (3000, 3), (6000, 9), (9000, 15)]
+    assert thinned_out(samples, 10) is samples

@@ -8,13 +8,16 @@ from math import ceil
 
 from scrapy_prioqueue.commands.output import duration, number, size
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
-from scrapy_prioqueue.frontier.redis.operators.history import History, Sample
+from scrapy_prioqueue.frontier.redis.operators.history import History, Sample, with_rates
 
 WIDTH, HEIGHT = 720.0, 200.0
 """Size of a chart in its own units; the page stretches it."""
 
 FEWEST = 2
 """Samples that a chart needs."""
+
+MOST_IN_SMALL = 120
+"""Samples in a small chart, in which more would only be noise."""
 
 Text = Callable[[float], str]
 Values = Sequence[float | None]
@@ -58,7 +61,7 @@ class Chart:
 
 
 def charts_of(history: History) -> Iterator[Chart]:
-    """Yield the charts for which there are values."""
+    """Yield the charts for which there are values; the first two are large."""
     samples = history.samples
     if len(samples) < FEWEST:
         return
@@ -73,6 +76,7 @@ def charts_of(history: History) -> Iterator[Chart]:
         {"done": _of(samples, "done_per_s"), "found": _of(samples, "accepted_per_s")},
         per_second,
     )
+    samples = thinned_out(samples, MOST_IN_SMALL)
     yield _lines("Requests in progress", samples, {"leased": _of(samples, "leased")}, brief)
     yield _lines("Workers", samples, {"alive": _of(samples, "workers")}, brief)
     ready = [max(0, sample.slots - sample.waiting) for sample in samples]
@@ -89,6 +93,14 @@ def charts_of(history: History) -> Iterator[Chart]:
         memory = {"used": _of(samples, "memory")}
         limit = {"maxmemory": _of(samples, "memory_limit")} if samples[-1].memory_limit else {}
         yield _lines("Memory of Redis", samples, memory | limit, size)
+
+
+def thinned_out(samples: Sequence[Sample], most: int) -> Sequence[Sample]:
+    """Return some of the samples, with the first and the last one, and with rates over the time between those."""
+    step = ceil(len(samples) / most)
+    if step == 1:
+        return samples
+    return with_rates([samples[0], *samples[:0:-step][::-1]])
 
 
 def _of(samples: Sequence[Sample], name: str) -> Values:

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_prioqueue.commands.output import counted, duration, moment, number, part, rate, size
 from scrapy_prioqueue.commands.reporting.charts import Chart, brief, charts_of, seconds
-from scrapy_prioqueue.frontier.base import DEAD_REASONS
 from scrapy_prioqueue.frontier.redis.operators.findings import SlotFound, Status
-from scrapy_prioqueue.frontier.redis.operators.history import Sample
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector, tier_name
 from scrapy_prioqueue.frontier.runs import FleetTotals, Run, Stats, latency_s
 from scrapy_prioqueue.hints import frontier_command
@@ -57,14 +55,13 @@ class Document:
     tiers: Sequence[Bar]
     domains: Sequence[Bar]
     confidence: Sequence[Bar]
-    letters: Sequence[Bar]
     stats: Stats
     made_ms: int
 
 
 def gather(inspector: Inspector, status: Status) -> Document:
     """Read everything for the report."""
-    totals, history, runs = inspector.totals(), inspector.history(), inspector.runs()
+    totals, runs = inspector.totals(), inspector.runs()
     own = [run for run in runs if run.epoch == status.state.epoch]
     stats = {} if totals is None else totals.stats
     slots = inspector.slots(MOST_SLOTS).slots if status.slots else ()
@@ -73,13 +70,12 @@ def gather(inspector: Inspector, status: Status) -> Document:
         totals=totals,
         runs=own[:MOST_RUNS],
         earlier_runs=len(runs) - len(own),
-        charts=list(charts_of(history)),
+        charts=list(charts_of(inspector.history())),
         slots=slots,
         notes=list(_notes(status, totals)),
         tiers=_bars(_under(stats, DONE_TIER_STAT)),
         domains=_bars(_under(stats, DONE_DOMAIN_STAT)),
         confidence=_confidence(_under(stats, CONFIDENCE_STAT)),
-        letters=_letters(history.samples),
         stats={name: value for name, value in stats.items() if not name.startswith(_DRAWN)},
         made_ms=status.now_ms,
     )
@@ -113,11 +109,6 @@ def _confidence(counts: Mapping[str, float]) -> list[Bar]:
     classes = [stat.removeprefix(_prefix(CONFIDENCE_STAT)) for stat in reversed(CONFIDENCE_STATS)]
     most = max(counts.values())
     return [Bar(name.replace("-", "–"), counts.get(name, 0), counts.get(name, 0) / most) for name in classes]
-
-
-def _letters(samples: Sequence[Sample]) -> list[Bar]:
-    counts: Mapping[str, int] = samples[-1].letters if samples else {}
-    return _bars({reason: counts[reason] for reason in DEAD_REASONS if counts.get(reason)})
 
 
 def _notes(status: Status, totals: FleetTotals | None) -> Iterator[tuple[str, str]]:

@@ -83,8 +83,8 @@ local function sample_of(ttl_ms, sums)
   local state = redis.call("HMGET", KEYS[1], "tiers", "created_ms")
   local sample = {ms = now_ms, suspects = redis.call("ZCARD", key("suspects")), sums = sums}
   for i, name in ipairs(SAMPLED_COUNTERS) do sample[name] = tonumber(counters[i] or 0) end
-  sample.tiers = depths_of_tiers(#cjson.decode(state[1]), sample.pending, sample.suspects)
-  sample.letters = letters_by_reason(tonumber(state[2]))
+  sample.tiers = depths_of_tiers(#cjson.decode(state[1] or "[]"), sample.pending, sample.suspects)
+  sample.letters = letters_by_reason(tonumber(state[2] or 0))
   sample.workers = redis.call("ZCOUNT", key("workers"), now_ms - ttl_ms, "+inf")
   sample.slots, sample.waiting = count_slots(), redis.call("ZCARD", key("waiting"))
   sample.seen = lib.count_seen()
