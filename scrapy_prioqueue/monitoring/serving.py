@@ -61,7 +61,7 @@ class Endpoint:
     """A server with its threads.
 
     Args:
-        host: an IP address, or localhost.
+        host: an IP address.
         ports: the first one that is free is used; 0 for any.
 
     Raises:

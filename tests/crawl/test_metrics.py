@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import threading
 
 from scrapy_prioqueue.monitoring.worker import WORKER_METRICS
 from tests.support.crawls import WITHIN_S, Crawls
-from tests.support.metrics import metrics_at
+from tests.support.metrics import metrics_of_worker
 from tests.support.site import Page, Site, leaves
 from tests.support.waiting import wait_until
-
-ADDRESS = re.compile(r"The metrics of this worker are at (\S+)")
-
-
-def metrics_of(log: str) -> dict[tuple[str, ...], float]:
-    """Return the values by name and labels except for the frontier, which comes first, from the address in the log."""
-    found = ADDRESS.search(log)
-    assert found is not None
-    return {(name[0], *name[2:]): value for name, value in metrics_at(found[1]).items()}
 
 
 def test_a_worker_serves_what_its_stats_and_its_pump_know(on_redis: Crawls, site: Site) -> None:
@@ -27,7 +17,7 @@ def test_a_worker_serves_what_its_stats_and_its_pump_know(on_redis: Crawls, site
     crawl = on_redis.start(settings={"PRIOQUEUE_METRICS_PORT": 0})
     wait_until(lambda: len(crawl.pages) == 3, what="the last page is held", within=WITHIN_S)
 
-    found = metrics_of(crawl.process.log)
+    found = metrics_of_worker(crawl.process.log)
     gate.set()
     result = crawl.wait()
 

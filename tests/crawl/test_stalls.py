@@ -8,7 +8,9 @@ from typing import Any
 from tests.crawl.spiders import Staller
 from tests.crawl.test_reactors import loops
 from tests.support.crawls import Crawls
+from tests.support.metrics import metrics_of_worker
 from tests.support.site import Site, leaves
+from tests.support.waiting import wait_until
 
 TTL_S = 2.0
 
@@ -21,9 +23,14 @@ def test_requests_of_a_blocked_worker_are_not_fetched_by_another(
     site.pages = {"/": [{"url": "/stall", "callback": "parse_and_stall"}, *names], **leaves("/stall", *names)}
     crawls = on_redis.having(**settings, PRIOQUEUE_LEASE_TTL=TTL_S)
 
-    first = crawls.start(spider=Staller, process=process, stall_s=3 * TTL_S)
+    first = crawls.having(PRIOQUEUE_METRICS_PORT=0).start(spider=Staller, process=process, stall_s=3 * TTL_S)
     first.wait_for("asked", "/stall")
     second = crawls.start(spider=Staller, process=process, stall_s=3 * TTL_S)
+    wait_until(
+        lambda: metrics_of_worker(first.process.log)["prioqueue_worker_loop_lag_seconds",] > TTL_S / 4,
+        what="the blocked worker serves its metrics",
+        within=3 * TTL_S,
+    )
     results = [first.wait(), second.wait()]
 
     assert all(said in result.log for result in results)
