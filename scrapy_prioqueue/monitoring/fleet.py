@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scrapy_prioqueue.errors import PrioQueueError
@@ -28,9 +28,6 @@ MOST_FRONTIERS = 100
 SEARCH_S, RETRY_S = 60.0, 5.0
 """Seconds between two searches for frontiers, and after one that failed."""
 
-RUNS_S = 15.0
-"""Seconds between two looks at the reports of workers, which each of them writes every ten seconds."""
-
 REST_S = 0.1
 """Seconds without a call after each call of a search that repeats an earlier one."""
 
@@ -44,7 +41,7 @@ class FrontierSeen:
     Args:
         status: None if there is no such frontier, or if it can't be read.
         letters: dead letters by reason.
-        runs: what the workers of the newest crawl have reported.
+        runs: what the workers of this crawl have reported.
         age_s: age of the status in seconds, None if it was never read.
     """
 
@@ -352,12 +349,6 @@ class Search:
             self._closed.wait(RETRY_S if trouble else SEARCH_S)
 
 
-def _newest_runs(inspector: Inspector) -> Sequence[Figures]:
-    """Return what the workers of the newest crawl have reported."""
-    runs = inspector.runs()
-    return [run.figures for run in runs if run.epoch == runs[0].epoch]
-
-
 class FleetCollector:
     """Reads the metrics of frontiers and their server; called by the threads that serve them.
 
@@ -419,16 +410,16 @@ class FleetCollector:
         return FrontierReading(Inspector(self._link, name, lease_ttl_s=self._lease_ttl_s), share=SHARE / count)
 
     def _seen(self, name: str) -> FrontierSeen:
-        reading = self._readings[name]
-        found = self._checked(name, reading.get("exported", self._read))
-        if found.trouble or found.value is None:
-            return FrontierSeen(age_s=found.age_s)
-        runs = reading.get("exported runs", _newest_runs, interval_s=RUNS_S)
-        return FrontierSeen(*found.value, runs.value or (), found.age_s)
+        found = self._checked(name, self._readings[name].get("exported", self._read))
+        seen = FrontierSeen() if found.trouble or found.value is None else found.value
+        return replace(seen, age_s=found.age_s)
 
-    def _read(self, inspector: Inspector) -> tuple[Status, Mapping[str, int]] | None:
+    def _read(self, inspector: Inspector) -> FrontierSeen | None:
         status = inspector.status(self._seeds_keys)
-        return None if status is None else (status, inspector.letters_by_reason())
+        if status is None:
+            return None
+        runs = [run.figures for run in inspector.runs() if run.epoch == status.state.epoch]
+        return FrontierSeen(status, inspector.letters_by_reason(), runs)
 
     def _checked(self, name: str, reading: Reading[T]) -> Reading[T]:
         """Return a reading, and report a new trouble."""

@@ -41,7 +41,7 @@ class ExporterVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         if why := missing():
             raise Stop(why, WRONG_USE)
-        config, names = context.config, options.names or [context.name]
+        config, names = context.config, [*dict.fromkeys(options.names)] or [context.name]
         search = Search(context.link, _report) if options.all else None
         collector = FleetCollector(
             *(context.link, search.names if search else lambda: names, _report),
