@@ -329,6 +329,8 @@ class _Finding:
             return self._without_requests()
         if work.is_paused:
             return 1.0, "paused", "the crawl is paused; one worker waits for the end of that"
+        if self.runnable < 1:
+            return 1.0, self._holding, f"{HOLDING[self._holding]}; none of {work.left:,} requests can start in time"
         per_worker, by_places = work.per_worker_per_s, (work.leased + work.starts(work.page_s)) / work.places
         if per_worker is None:
             needed = max(1.0, min(self._current, by_places))
@@ -338,11 +340,16 @@ class _Finding:
         rate = f"in {drain_s:,.0f} s, at {per_worker:,.1f} per second and worker"
         without_limits = min(work.left / drain_s / per_worker, work.left / work.places)
         if without_limits * SHRINK_BELOW > needed:
-            bound = max(self.held, key=lambda what: self.held[what])
-            return needed, bound, f"{HOLDING[bound]}; {self.runnable:,.0f} of {work.left:,} requests can be done {rate}"
+            can = f"{self.runnable:,.0f} of {work.left:,} requests can be done {rate}"
+            return needed, self._holding, f"{HOLDING[self._holding]}; {can}"
         if by_places < by_time:
             return needed, "places", f"each worker can have {work.places} of {work.left:,} requests in progress"
         return needed, "drain time", f"{self.runnable:,.0f} requests {rate}"
+
+    @property
+    def _holding(self) -> Bound:
+        """What holds back most requests."""
+        return max(self.held, key=lambda what: self.held[what])
 
     def _without_requests(self) -> tuple[float, Bound, str]:
         work = self._work

@@ -117,6 +117,12 @@ def closed(depth: int) -> SlotWork:
     return SlotWork(depth, opens_in_s=3600)
 
 
+def test_one_worker_stays_while_all_slots_are_closed() -> None:
+    advice = advise(Work("open", pending=5, slots=[closed(5)], workers=3, done_per_s=0.0), GOALS)
+
+    assert (advice.workers, advice.bound_by, advice.held_by_limits) == (1, "limits", 5)
+
+
 @pytest.mark.parametrize("kinds", [[free], [slow], [free, slow, closed]])
 def test_a_sample_of_very_many_slots_is_enough(kinds: Sequence[Callable[[int], SlotWork]]) -> None:
     dice, count = random.Random(1), 20_000
