@@ -26,6 +26,7 @@ from scrapy_prioqueue.dashboard.live import EventStream, Fragments, Live
 from scrapy_prioqueue.dashboard.templating import environment
 from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
+from scrapy_prioqueue.monitoring.adviser import SCALE_PATH, Adviser
 
 STATIC = Path(__file__).parent / "static"
 
@@ -57,6 +58,7 @@ class Page:
     def __init__(self, board: Board, access: Access, live: Live | None = None) -> None:
         self._board = board
         self._access = access
+        self._adviser = Adviser(board.context.config)
         self._templates = environment()
         titles = {name: title for _, name, title in PAGES}
         self._templates.globals |= {"pages": PAGES, "titles": {"confirm": "Are you sure?", "problem": "", **titles}}
@@ -74,6 +76,7 @@ class Page:
             "/login": self._login_form,
             "/healthz": _health,
             "/api/v1/status": self._status,
+            SCALE_PATH: self._scale,
         }
         routes = [Route(path, view, methods=["GET"]) for path, view in views.items()]
         routes += [
@@ -186,6 +189,10 @@ class Page:
         if frame.status is None:
             return JSONResponse({"error": f"there is no frontier {frame.name!r}"}, 404)
         return JSONResponse(plain({**as_json(frame.status), "age_s": frame.age_s, "error": frame.trouble}))
+
+    def _scale(self, request: Request) -> Response:
+        status_code, document = self._adviser.answer(self._board.reading)
+        return JSONResponse(document, status_code)
 
     # Changes
 

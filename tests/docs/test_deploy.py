@@ -50,10 +50,10 @@ def test_commands_are_those_of_the_package(arguments: list[str]) -> None:
     assert arguments[0] == "frontier"
 
 
-def test_compose_has_a_redis_that_keeps_its_data_three_workers_and_an_exporter() -> None:
+def test_compose_has_a_redis_that_keeps_its_data_three_workers_an_exporter_and_the_page() -> None:
     services = documents(COMPOSE)[0]["services"]
 
-    assert set(services) == {"redis", "worker", "exporter"}
+    assert set(services) == {"redis", "worker", "exporter", "dashboard"}
     assert services["worker"]["deploy"]["replicas"] == 3
     assert services["worker"]["restart"] == "on-failure"
     assert services["exporter"]["ports"] == [f"127.0.0.1:{PORT}:{PORT}"]

@@ -13,7 +13,7 @@ from scrapy_prioqueue.dashboard.access import BODY_LIMIT, COOKIE, Access, is_loo
 from scrapy_prioqueue.dashboard.app import PAGES, Page
 from tests.unit.dashboard.conftest import HERE, TOKEN, Browser, form_key, page_of
 
-ADDRESSES = [*(path for path, _, _ in PAGES), "/events", "/api/v1/status", "/nothing"]
+ADDRESSES = [*(path for path, _, _ in PAGES), "/events", "/api/v1/status", "/api/v1/scale", "/nothing"]
 
 CHANGES = {"/dead": {"action": "purge", "all": "yes", "confirmed": "yes"}, "/logout": {}}
 """Forms that change something."""
@@ -135,7 +135,7 @@ def test_sessions_end(clock: Any) -> None:
     assert access.session_of(request) is None
 
 
-@pytest.mark.parametrize("address", [*ADDRESSES[:-3], "/login", "/static/page.js", "/nothing"])
+@pytest.mark.parametrize("address", [*ADDRESSES[:-4], "/login", "/static/page.js", "/nothing"])
 def test_browsers_are_told_what_is_allowed(browser: Browser, address: str) -> None:
     headers = browser.get(address).headers
 

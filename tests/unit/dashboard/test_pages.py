@@ -232,6 +232,12 @@ def test_status_is_also_for_programs(browser: Browser, backend: RedisBackend) ->
     assert found["error"] == ""
 
 
+def test_page_says_how_many_workers_are_useful(browser: Browser, backend: RedisBackend) -> None:
+    fill(backend)
+
+    assert browser.get("/api/v1/scale").json()["workers"] == 1
+
+
 def test_live_parts_are_those_of_the_pages(page: Page, browser: Browser, backend: RedisBackend) -> None:
     fill(backend)
     for view, address in {"overview": "/", "workers": "/workers", "slots:leased": "/slots?sort=leased"}.items():
