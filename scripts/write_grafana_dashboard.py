@@ -167,7 +167,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         "Workers",
         (
             Panel(
-                "Pages and items",
+                "Pages and items by worker",
                 "reqps",
                 {
                     "pages {{instance}}": f"rate({ours('prioqueue_worker_pages_total')}[$__rate_interval])",

@@ -160,6 +160,13 @@ FRONTIER_METRICS: Sequence[Metric[FrontierSeen]] = (
     ),
     _count("prioqueue_requests_done_total", "done", "Requests done in this crawl."),
     _count("prioqueue_requests_removed_total", "removed", "Requests removed by operators."),
+    Metric(
+        "prioqueue_pages_total",
+        "counter",
+        "Pages done in this crawl by tier, as reported by workers.",
+        lambda seen: sum((Counter(run.tiers) for run in seen.runs), Counter()),
+        labels=("tier",),
+    ),
     _reported("prioqueue_items_total", "items", "Items scraped in this crawl, as reported by workers."),
     _reported("prioqueue_retries_total", "retries", "Retries of requests in this crawl, as reported by workers."),
     _reported("prioqueue_escalations_total", "escalations", "Requests sent to another layer, as reported by workers."),

@@ -61,7 +61,7 @@ def test_metrics_are_those_of_the_frontier(
     worker.commit(ack(first), Fail(second.lease_id, second.attempt, "callback", "it raised"))
 
     for _ in range(2):
-        worker.run(worker.frontier.record(Report(Figures(latency=[3], items=5, retries=2))))
+        worker.run(worker.frontier.record(Report(Figures(latency=[3], items=5, retries=2, tiers={"high": 3}))))
 
     found = scraped(exporter(link, reports, frontier_name, "no such frontier"))
     ours = {(name, *labels[1:]): value for (name, *labels), value in found.items() if frontier_name in labels}
@@ -76,6 +76,7 @@ def test_metrics_are_those_of_the_frontier(
     assert ours["prioqueue_dead_letters", "download"] == 0
     assert ours["prioqueue_slots", "ready"] == 1
     assert (ours["prioqueue_items_total",], ours["prioqueue_retries_total",]) == (5, 2)
+    assert ours["prioqueue_pages_total", "high"] == 3
     assert ours["prioqueue_workers", "busy"] == 1
     assert ours["prioqueue_seeds", "seeds"] == 0
     assert found["prioqueue_frontier_exists", "no such frontier"] == 0

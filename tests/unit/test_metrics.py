@@ -12,6 +12,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from scrapy import Spider
 from scrapy.utils.test import get_crawler
 
@@ -21,7 +22,9 @@ from scrapy_prioqueue.monitoring import serving
 from scrapy_prioqueue.monitoring.fleet import FRONTIER_METRICS, SERVER_METRICS
 from scrapy_prioqueue.monitoring.metrics import Buckets, Metric, families
 from scrapy_prioqueue.monitoring.serving import Endpoint, metrics_app, routed
-from scrapy_prioqueue.monitoring.worker import WORKER_METRICS
+from scrapy_prioqueue.monitoring.worker import WORKER_METRICS, WorkerCollector
+from scrapy_prioqueue.queues.base import ClosedQueue
+from scrapy_prioqueue.settings import Config
 from tests.support.metrics import metrics_at
 
 LOOPBACK = "127.0.0.1"
@@ -112,6 +115,23 @@ def test_a_worker_without_the_package_says_what_to_install(monkeypatch: pytest.M
 
     with pytest.raises(SettingError, match=re.escape('pip install "scrapy-prioqueue[metrics]"')):
         Scheduler.from_crawler(crawler)
+
+
+def test_a_worker_on_scrapys_own_queue_serves_its_stats() -> None:
+    crawler = get_crawler(Spider)
+    crawler.spider = Spider("books")
+    assert crawler.stats is not None
+    crawler.stats.set_value("prioqueue/unserializable/" + HOSTILE, 2)
+    crawler.stats.set_value("item_scraped_count", 3)
+    config = Config.from_settings(crawler.settings, "books")
+    registry = CollectorRegistry()
+    registry.register(WorkerCollector(crawler, config, ClosedQueue()))
+
+    types = {"frontier": "books", "type": 'a"b\\c\\nd\\x1b[31m\\u202e\\udcff'}
+    assert registry.get_sample_value("prioqueue_worker_items_total", {"frontier": "books"}) == 3
+    assert registry.get_sample_value("prioqueue_worker_requests_unserializable_total", types) == 2
+    assert registry.get_sample_value("prioqueue_worker_leases_held", {"frontier": "books"}) is None
+    generate_latest(registry)
 
 
 def test_names_follow_the_conventions_of_prometheus() -> None:
