@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from scrapy_prioqueue.frontier.base import Report
+from scrapy_prioqueue.errors import FrontierUnavailable
+from scrapy_prioqueue.frontier.base import Recall, Report
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.operators.operator import Operator
@@ -130,25 +131,39 @@ def test_the_newest_thousand_runs_are_kept(
     assert [run.figures.pages for run in inspector.runs()] == [1]
 
 
-def test_nothing_is_recorded_on_a_server_that_has_lost_the_crawl(
-    operator: Operator, backend: RedisBackend, redis_server: RedisServer
+def test_a_run_is_recorded_anew_on_a_server_that_has_lost_it_when_the_worker_has_joined_again(
+    operator: Operator, inspector: Inspector, backend: RedisBackend, redis_server: RedisServer
 ) -> None:
     worker = backend.join()
-    redis_server.client().delete(*redis_server.client().keys(operator.keys.pattern()))
+    record(worker, report(pages=1))
+    redis_server.client().flushall()
 
-    assert worker.run(_failure(worker))
+    with pytest.raises(FrontierUnavailable):
+        record(worker, report(pages=2))
     assert not redis_server.client().keys(operator.keys.pattern())
-    worker.is_in = False
+
+    assert worker.ask().has_forgotten
+    record(worker, report(pages=3))
+    assert [(run.state, run.figures.pages) for run in inspector.runs()] == [("running", 3)]
+    assert [sample.pages for sample in inspector.history().samples] == [3]
 
 
-async def _failure(worker: Worker) -> bool:
-    from scrapy_prioqueue.errors import FrontierUnavailable
+def test_reports_leave_a_change_of_the_server_for_the_exchanges_to_find(own_server: RedisServer) -> None:
+    backend = RedisBackend("books", own_server.url)
+    worker = backend.join()
+    worker.commit(push("1"))
+    record(worker, report(pages=1))
+    own_server.restart()
 
-    try:
-        await worker.frontier.record(report())
-    except FrontierUnavailable:
-        return True
-    return False
+    with pytest.raises(FrontierUnavailable):
+        record(worker, report(pages=2))
+    with pytest.raises(FrontierUnavailable):
+        record(worker, report(pages=2))
+
+    answers = [worker.ask(), worker.ask()]
+    assert [answer.recall for answer in answers if answer.recall is not None] == [Recall(resent=1)]
+    record(worker, report(pages=3))
+    backend.close()
 
 
 # Totals
