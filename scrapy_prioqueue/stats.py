@@ -113,9 +113,9 @@ CONFIDENCE_STAT = _ours(
     "Items that `LineagePipeline` has passed on with a confidence in that class, from `0-9` to `90-100`.",
 )
 DONE_TIER_STAT = _ours("prioqueue/done/tier/<tier>", "Pages done in this worker, by tier; set when it closes.")
-DONE_DOMAIN_STAT = _ours(
-    "prioqueue/done/domain/<domain>",
-    "The same by registered domain, for the 20 domains with the most pages; all others are counted as `(others)`.",
+DONE_SLOT_STAT = _ours(
+    "prioqueue/done/slot/<slot>",
+    "The same by slot, usually a host, for the 20 slots with the most pages; all others are counted as `(others)`.",
 )
 LETTERS_CRAWL_STAT = _ours(
     "prioqueue/letters/crawl",

@@ -13,12 +13,13 @@ from scrapy.utils.httpobj import urlparse_cached
 from scrapy_prioqueue.client.plain_urls import Fingerprint, PlainUrls
 from scrapy_prioqueue.codec.detached import DetachedCodec, named_callback
 from scrapy_prioqueue.codec.reasons import brief
+from scrapy_prioqueue.domains import registered_domain
 from scrapy_prioqueue.errors import EncodeError, RequestError
 from scrapy_prioqueue.frontier.base import Push
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.hints import unknown_names
-from scrapy_prioqueue.queues.budgets import BUDGET_META, label_for, registered_domain, with_label
+from scrapy_prioqueue.queues.budgets import BUDGET_META, label_for, with_label
 from scrapy_prioqueue.queues.meta import (
     DELAY_META,
     DELAY_METAS,

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field, fields
 from math import inf
 from typing import Any, Literal
 
+from scrapy_prioqueue.domains import by_domain
+
 LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Upper bounds of the classes in which exchanges are counted by their latency; one more class has no bound."""
 
@@ -35,7 +37,7 @@ class Figures:
         latency: exchanges by latency, see `LATENCY_BOUNDS_S`.
         confidence: items by confidence, see `CONFIDENCE_CLASSES`; empty if no item has one.
         tiers: pages by tier.
-        domains: pages by domain, those with the most pages.
+        slots: pages by slot, those with the most pages.
         settings: settings that explain the figures, by name.
         reason: why the spider was closed; empty until then.
     """
@@ -51,9 +53,14 @@ class Figures:
     latency: Sequence[int] = ()
     confidence: Sequence[int] = ()
     tiers: Mapping[str, int] = field(default_factory=dict)
-    domains: Mapping[str, int] = field(default_factory=dict)
+    slots: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
+
+    @property
+    def domains(self) -> Mapping[str, int]:
+        """Pages by registered domain, as far as they are in `slots`; the largest first."""
+        return by_domain(self.slots)
 
 
 Stats = Mapping[str, float]

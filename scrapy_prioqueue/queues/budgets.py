@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Mapping
-from functools import lru_cache
 from time import monotonic
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,8 +13,8 @@ from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
-from tldextract import TLDExtract
 
+from scrapy_prioqueue.domains import registered_domain
 from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET, Lease
 from scrapy_prioqueue.frontier.labels import Label, label_of, labelled
@@ -47,9 +46,6 @@ MOST_KEYS = 100
 
 OTHERS = "(others)"
 """Name in the stats for all further keys."""
-
-# Uses the list of suffixes that comes with the package, so a crawl doesn't fetch one.
-_extract = TLDExtract(suffix_list_urls=(), cache_dir=None)
 
 
 class Costs:
@@ -183,10 +179,3 @@ def _keys_of(request: Request) -> list[str]:
         why = f"meta[{BUDGET_META!r}] = {value!r} can't be used: it must be a name, or a list of names"
         raise RequestError(request, why)
     return list(dict.fromkeys(keys))
-
-
-@lru_cache(maxsize=10_000)
-def registered_domain(host: str) -> str:
-    """Return the registered domain of a host; the host itself if there is none, for example for an IP address."""
-    found = _extract(host)
-    return f"{found.domain}.{found.suffix}" if found.domain and found.suffix else host

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from heapq import nlargest
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from math import isfinite
 from pprint import pformat
-from threading import Thread
 from time import monotonic
 from typing import Any
 
@@ -27,10 +27,9 @@ from scrapy_prioqueue.frontier.base import Report
 from scrapy_prioqueue.frontier.runs import CONFIDENCE_CLASSES, Figures, FleetTotals
 from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.pump.pump import Pump
-from scrapy_prioqueue.queues.budgets import registered_domain
 from scrapy_prioqueue.rank import PRIORITY_LIMIT, TIER_WIDTH
 from scrapy_prioqueue.settings import Config
-from scrapy_prioqueue.stats import CONFIDENCE_STAT, DEAD_STATS, DONE_DOMAIN_STAT, DONE_TIER_STAT, ESCALATED_STAT
+from scrapy_prioqueue.stats import CONFIDENCE_STAT, DEAD_STATS, DONE_SLOT_STAT, DONE_TIER_STAT, ESCALATED_STAT
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +41,8 @@ JITTER = 0.2
 MOST_STATS, LONGEST_NAME = 200, 100
 """Maximum number of stats in a report, and length of their names."""
 
-MOST_SLOTS, MOST_DOMAINS = 1000, 20
-"""Slots whose pages are counted apart, and domains in a report; all others are counted as `OTHERS`."""
+MOST_COUNTED, MOST_SHOWN = 1000, 20
+"""Slots whose pages are counted apart, and slots in a report; all others are counted as `OTHERS`."""
 
 OTHERS = "(others)"
 
@@ -57,7 +56,7 @@ def confidence_stat(value: float) -> str:
 
 
 class Coverage:
-    """Counts pages by tier and by domain.
+    """Counts pages by tier and by slot.
 
     Args:
         tiers: names of the tiers, best first.
@@ -75,7 +74,7 @@ class Coverage:
         try:
             self._by_slot[slot] += 1
         except KeyError:
-            if len(self._by_slot) < MOST_SLOTS:
+            if len(self._by_slot) < MOST_COUNTED:
                 self._by_slot[slot] = 1
 
     @property
@@ -90,12 +89,10 @@ class Coverage:
             found[self._tiers[max(0, min(tier, len(self._tiers) - 1))]] += count
         return dict(found)
 
-    def domains(self) -> Mapping[str, int]:
-        """Return the number of pages of the domains with the most pages, and of all others together."""
-        found = Counter[str]()
-        for slot, count in self._by_slot.items():
-            found[registered_domain(slot)] += count
-        first = dict(found.most_common(MOST_DOMAINS))
+    def slots(self) -> Mapping[str, int]:
+        """Return the number of pages of the slots with the most pages, and of all others together."""
+        named = ((count, slot) for slot, count in self._by_slot.items() if len(slot) <= LONGEST_NAME)
+        first = {slot: count for count, slot in nlargest(MOST_SHOWN, named)}
         rest = self.pages - sum(first.values())
         return {**first, OTHERS: rest} if rest else first
 
@@ -105,7 +102,7 @@ class Coverage:
             stat.replace(part, name): count
             for stat, part, counts in (
                 (DONE_TIER_STAT, "<tier>", self.tiers()),
-                (DONE_DOMAIN_STAT, "<domain>", self.domains()),
+                (DONE_SLOT_STAT, "<slot>", self.slots()),
             )
             for name, count in counts.items()
         }
@@ -138,8 +135,6 @@ class RunReports:
     def start(self) -> None:
         """Send the first report."""
         if not self._pump.frontier.is_local:
-            # The list of suffixes takes a while to load.
-            Thread(target=registered_domain, args=("a.example",), name="prioqueue suffixes", daemon=True).start()
             self.look()
 
     def look(self) -> None:
@@ -208,7 +203,7 @@ class RunReports:
             latency=tuple(self._pump.round_trips.counts),
             confidence=confidence if any(confidence) else (),
             tiers=self.coverage.tiers(),
-            domains=self.coverage.domains(),
+            slots=self.coverage.slots(),
             settings=self._config.shown,
             reason=reason,
         )

@@ -67,7 +67,7 @@ def crawl(backend: RedisBackend, slot: str = "a.example", name: str = "w1") -> W
         "item_scraped_count": 7,
         "log_count/ERROR": 2,
         "request_depth_max": 1.5,
-        f"prioqueue/done/domain/{slot}": 3,
+        f"prioqueue/done/slot/{slot}": 3,
         "prioqueue/done/tier/normal": 3,
         "prioqueue/confidence/90-100": 2,
         f"x{slot}": 1,

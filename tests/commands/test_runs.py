@@ -26,7 +26,13 @@ def recorded(backend: RedisBackend) -> Worker:
     record(lost, stats, pages=1200, items=10, errors=1, confidence=[0, 0, 0, 0, 0, 0, 0, 1, 2, 1])
     lost.close()
     worker = backend.join("w2", clock=None, crawl_id="monday", worker_info={"host": "b", "pid": "2"})
-    record(worker, stats, pages=7, domains={HOSTILE: 7}, settings={"CONCURRENT_REQUESTS": "7"})
+    record(
+        worker,
+        stats,
+        pages=7,
+        slots={HOSTILE: 4, "www.a.co.uk": 2, "a.co.uk": 1},
+        settings={"CONCURRENT_REQUESTS": "7"},
+    )
     return worker
 
 
@@ -57,7 +63,7 @@ def test_one_run_is_shown_with_its_settings_and_without_control_characters(run: 
     shown = run("runs", run_id).out
 
     assert "CONCURRENT_REQUESTS" in shown
-    assert "evil\\x1b[31m<b>.example 7 (100%)" in shown
+    assert "evil\\x1b[31m<b>.example 4 (57%), a.co.uk 3 (42%)" in shown
     assert run("runs", run_id, "--json").json["pages"] == 7
     assert run("runs", "unknown").code == 1
 

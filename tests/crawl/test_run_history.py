@@ -56,5 +56,5 @@ def test_a_worker_without_others_has_nothing_to_add(crawls: Crawls, site: Site) 
     assert BLOCK not in result.log
     assert result.stats_under("prioqueue/done/") == {
         "prioqueue/done/tier/normal": 2,
-        "prioqueue/done/domain/127.0.0.1": 2,
+        "prioqueue/done/slot/127.0.0.1": 2,
     }

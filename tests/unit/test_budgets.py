@@ -13,11 +13,12 @@ from scrapy.utils.test import get_crawler
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.codec.detached import without_counts
 from scrapy_prioqueue.codec.plain import read_plain
+from scrapy_prioqueue.domains import registered_domain
 from scrapy_prioqueue.errors import DecodeError, RequestError
 from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.frontier.labels import Label, label_of, unlabelled
 from scrapy_prioqueue.frontier.policy import Budget, Policy
-from scrapy_prioqueue.queues.budgets import MOST_KEYS, OTHERS, Costs, registered_domain, with_label
+from scrapy_prioqueue.queues.budgets import MOST_KEYS, OTHERS, Costs, with_label
 
 ON = Policy(budgets={"*": Budget(pages=10)})
 PAYLOAD = b"\x01payload"

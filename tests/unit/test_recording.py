@@ -14,7 +14,7 @@ from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
 from scrapy_prioqueue.frontier.base import Report
 from scrapy_prioqueue.frontier.runs import FleetTotals, Run, latency_class, latency_s, read_run, read_stats, totals_of
 from scrapy_prioqueue.pump.round_trips import RoundTrips
-from scrapy_prioqueue.queues.recording import MOST_DOMAINS, MOST_SLOTS, OTHERS, Coverage, RunReports, confidence_stat
+from scrapy_prioqueue.queues.recording import MOST_COUNTED, MOST_SHOWN, OTHERS, Coverage, RunReports, confidence_stat
 from scrapy_prioqueue.rank import TIER_WIDTH
 from scrapy_prioqueue.runtime import InlineRunner
 from scrapy_prioqueue.settings import Config
@@ -128,27 +128,28 @@ def test_a_report_has_the_figures_and_the_numbers_in_the_stats() -> None:
     figures = report.figures
     assert (figures.spider, figures.pages, figures.items, figures.errors, figures.dead) == ("books", 1, 3, 3, 1)
     assert (figures.confidence, figures.reason) == ([0] * 9 + [2], "shutdown")
-    assert (figures.tiers, figures.domains) == ({"high": 1}, {"example.co.uk": 1})
+    assert (figures.tiers, figures.slots) == ({"high": 1}, {"www.a.example.co.uk": 1})
     assert figures.settings["CONCURRENT_REQUESTS"] == "7"
     assert figures.settings["PRIOQUEUE_MAX_IDLE"] == "3"
     assert "secret" not in str(report)
     assert set(report.stats) == {
         *("item_scraped_count", "log_count/ERROR", "log_count/CRITICAL", "prioqueue/dead/download"),
-        *("prioqueue/confidence/90-100", "prioqueue/done/tier/high", "prioqueue/done/domain/example.co.uk"),
+        *("prioqueue/confidence/90-100", "prioqueue/done/tier/high", "prioqueue/done/slot/www.a.example.co.uk"),
     }
 
 
-def test_the_number_of_slots_and_domains_is_bounded() -> None:
+def test_the_number_of_slots_is_bounded() -> None:
     coverage = Coverage(["normal"])
-    for number in range(MOST_SLOTS + 10):
+    coverage.note("a" * 200, 0)
+    for number in range(MOST_COUNTED + 9):
         for _ in range(1 + (number == 5)):
-            coverage.note(f"www.shop{number}.com", -number)
+            coverage.note(f"{number}.example", -number)
 
-    domains = coverage.domains()
-    assert coverage.tiers() == {"normal": MOST_SLOTS + 11}
-    assert len(domains) == MOST_DOMAINS + 1
-    assert (domains["shop5.com"], sum(domains.values())) == (2, MOST_SLOTS + 11)
-    assert domains[OTHERS] == MOST_SLOTS + 11 - MOST_DOMAINS - 1
+    slots = coverage.slots()
+    assert coverage.tiers() == {"normal": MOST_COUNTED + 11}
+    assert len(slots) == MOST_SHOWN + 1
+    assert (slots["5.example"], sum(slots.values())) == (2, MOST_COUNTED + 11)
+    assert slots[OTHERS] == MOST_COUNTED + 11 - MOST_SHOWN - 1
 
 
 @pytest.mark.parametrize(

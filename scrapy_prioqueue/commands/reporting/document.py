@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_prioqueue.commands.output import counted, duration, moment, number, part, rate, size
 from scrapy_prioqueue.commands.reporting.charts import Chart, brief, charts_of, seconds
+from scrapy_prioqueue.domains import by_domain
 from scrapy_prioqueue.frontier.redis.operators.findings import SlotFound, Status
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector, tier_name
 from scrapy_prioqueue.frontier.runs import FleetTotals, Run, Stats, latency_s
 from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.printable import clean
 from scrapy_prioqueue.queues.recording import CONFIDENCE_STATS
-from scrapy_prioqueue.stats import CONFIDENCE_STAT, DONE_DOMAIN_STAT, DONE_TIER_STAT
+from scrapy_prioqueue.stats import CONFIDENCE_STAT, DONE_SLOT_STAT, DONE_TIER_STAT
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -28,7 +29,7 @@ class Bar:
     """A count, and its part of the largest one."""
 
     name: str
-    count: float
+    count: int
     part: float
 
 
@@ -74,7 +75,7 @@ def gather(inspector: Inspector, status: Status) -> Document:
         slots=slots,
         notes=list(_notes(status, totals)),
         tiers=_bars(_under(stats, DONE_TIER_STAT)),
-        domains=_bars(_under(stats, DONE_DOMAIN_STAT)),
+        domains=_bars(by_domain(_under(stats, DONE_SLOT_STAT))),
         confidence=_confidence(_under(stats, CONFIDENCE_STAT)),
         stats={name: value for name, value in stats.items() if not name.startswith(_DRAWN)},
         made_ms=status.now_ms,
@@ -85,24 +86,24 @@ def _prefix(stat: str) -> str:
     return stat.partition("<")[0]
 
 
-_DRAWN = tuple(map(_prefix, (CONFIDENCE_STAT, DONE_DOMAIN_STAT, DONE_TIER_STAT)))
+_DRAWN = tuple(map(_prefix, (CONFIDENCE_STAT, DONE_SLOT_STAT, DONE_TIER_STAT)))
 """Prefixes of the stats that bars show."""
 
 
-def _under(stats: Mapping[str, float], stat: str) -> dict[str, float]:
+def _under(stats: Mapping[str, float], stat: str) -> dict[str, int]:
     """Return the values of a stat whose name ends with a variable part, by that part."""
     prefix = _prefix(stat)
-    return {name.removeprefix(prefix): value for name, value in stats.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): int(value) for name, value in stats.items() if name.startswith(prefix)}
 
 
-def _bars(counts: Mapping[str, float]) -> list[Bar]:
+def _bars(counts: Mapping[str, int]) -> list[Bar]:
     """Return counts as bars, the largest first, and all others together last."""
     most = max(counts.values(), default=0)
     ordered = sorted(counts.items(), key=lambda item: (item[0].startswith("("), -item[1], item[0]))
     return [Bar(name, count, count / most if most else 0.0) for name, count in ordered]
 
 
-def _confidence(counts: Mapping[str, float]) -> list[Bar]:
+def _confidence(counts: Mapping[str, int]) -> list[Bar]:
     """Return the number of items by confidence, the highest first, with classes that have none."""
     if not counts:
         return []

@@ -65,7 +65,7 @@ def as_json(run: Run) -> dict[str, object]:
     fields = fields_of(run)
     figures = fields_of(fields.pop("figures"))
     median, most = (latency_s(run.figures.latency, each) for each in (0.5, 0.95))
-    computed = {"seconds": run.seconds, "pages_per_s": run.pages_per_s}
+    computed = {"seconds": run.seconds, "pages_per_s": run.pages_per_s, "domains": run.figures.domains}
     return {**fields, **figures, **computed, "latency_p50_s": median, "latency_p95_s": most}
 
 
