@@ -286,8 +286,9 @@ def serve_worker(crawler: Crawler, config: Config, queue: RequestQueue) -> None:
         )
         return
     log.info("The metrics of this worker are at %s%s", endpoint.url, METRICS_PATH)
-    # In a thread, since it waits for the server's thread.
-    crawler.signals.connect(lambda: Thread(target=endpoint.close).start(), signals.spider_closed, weak=False)
+    # In a thread, since it waits for the server's thread; as a daemon, so that the process doesn't.
+    end = Thread(target=endpoint.close, name="prioqueue metrics end", daemon=True)
+    crawler.signals.connect(end.start, signals.spider_closed, weak=False)
 
 
 def _shown(ports: Sequence[int]) -> int | list[int]:

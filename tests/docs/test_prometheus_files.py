@@ -90,12 +90,26 @@ def test_every_alert_is_tested_for_firing_and_for_silence() -> None:
             assert_known(series["series"])
 
 
+def exposition() -> str:
+    """Return all metrics as they are served, with a sample each."""
+    lines: list[str] = []
+    metrics: list[Metric[Any]] = [*WORKER_METRICS, *FRONTIER_METRICS, *SERVER_METRICS]
+    for metric in metrics:
+        name, is_histogram = metric.name, metric.kind == "histogram"
+        samples = (
+            [f'{name}_bucket{{le="+Inf"}} 1', f"{name}_sum 1", f"{name}_count 1"] if is_histogram else [f"{name} 1"]
+        )
+        lines += [f"# HELP {name} {metric.doc}", f"# TYPE {name} {metric.kind}", *samples]
+    return "\n".join(lines) + "\n"
+
+
 def test_promtool_accepts_them_where_it_is_installed() -> None:
     promtool = shutil.which("promtool")
-    commands = ["check rules alerts.yml", "test rules alerts_test.yml", "check config prometheus.yml"]
-    for command in commands if promtool else []:
+    files = ["check rules alerts.yml", "test rules alerts_test.yml", "check config prometheus.yml"]
+    commands = {**dict.fromkeys(files, ""), "check metrics": exposition()}
+    for command, text in commands.items() if promtool else ():
         ended = subprocess.run(
-            [promtool or "", *command.split()], cwd=PROMETHEUS, capture_output=True, text=True, check=False
+            [promtool or "", *command.split()], cwd=PROMETHEUS, input=text, capture_output=True, text=True, check=False
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
 
