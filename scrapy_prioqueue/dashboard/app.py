@@ -37,6 +37,7 @@ PAGES = (
     ("/dead", "dead", "Dead letters"),
     ("/request", "request", "Requests"),
     ("/budgets", "budgets", "Budgets"),
+    ("/runs", "runs", "Runs"),
 )
 """Path, name and title of each."""
 
@@ -73,6 +74,7 @@ class Page:
             "/dead": self._dead,
             "/request": self._request,
             "/budgets": self._budgets,
+            "/runs": self._runs,
             "/login": self._login_form,
             "/healthz": _health,
             "/api/v1/status": self._status,
@@ -121,6 +123,9 @@ class Page:
 
     def _budgets(self, request: Request) -> Response:
         return self._page(request, "budgets", budgets=self._board.budgets())
+
+    def _runs(self, request: Request) -> Response:
+        return self._page(request, "runs", runs=self._board.runs())
 
     def _dead(self, request: Request) -> Response:
         problem = ""

@@ -13,15 +13,17 @@ from scrapy_prioqueue.commands.listing import url_of
 from scrapy_prioqueue.commands.output import number
 from scrapy_prioqueue.commands.writing import operator_of
 from scrapy_prioqueue.dashboard.life import Found, found_by_id, found_by_url
-from scrapy_prioqueue.dashboard.samples import Chart, Seen, depth_chart, rate_chart
+from scrapy_prioqueue.dashboard.samples import Chart, Seen, depth_chart, joined, rate_chart, recorded
 from scrapy_prioqueue.dashboard.verdict import Verdict, verdict
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
 from scrapy_prioqueue.frontier.redis.operators.budgets import BudgetSummary
 from scrapy_prioqueue.frontier.redis.operators.findings import SlotsFound, Sorting, Status, Stored, WorkerFound
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.wire import DIED_RANGES
+from scrapy_prioqueue.frontier.runs import Run
 from scrapy_prioqueue.monitoring.reading import FrontierReading, Reading
 
+RUNS = 100
 SLOTS = 100
 BUDGETS = 100
 LETTERS = 100
@@ -38,6 +40,8 @@ PIECE = 500
 
 SLOW_INTERVAL_S = 5.0
 """Between two readings of what changes slowly."""
+
+HISTORY_INTERVAL_S = 10.0
 
 SORTINGS: Sequence[Sorting] = ("pending", "leased", "name", "order")
 
@@ -139,8 +143,14 @@ class Board:
     def charts(self, status: Status) -> tuple[Chart | None, Chart | None]:
         """Return drawings of the requests that wait, and of the rates."""
         tiers = [tier.tier for tier in status.tiers]
-        points = list(self._seen.points)
+        # Workers write the history every few seconds at most, so what was seen here continues it.
+        history = self.reading.get("history", lambda inspector: inspector.history(), interval_s=HISTORY_INTERVAL_S)
+        points = joined(recorded(history.value), self._seen.points)
         return depth_chart(points, tiers), rate_chart(points)
+
+    def runs(self) -> Reading[Sequence[Run]]:
+        """Return the runs of workers, those that joined last first."""
+        return self._slowly("runs", lambda inspector: inspector.runs(RUNS))
 
     def workers(self, status: Status) -> Sequence[WorkerFound]:
         """Return the workers with the number of their leases."""

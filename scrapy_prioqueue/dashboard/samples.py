@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from scrapy_prioqueue.frontier.redis.operators.findings import Status
+from scrapy_prioqueue.frontier.redis.operators.history import History
 
 MOST_POINTS = 400
 """When there are more, every other one is dropped."""
@@ -54,6 +55,18 @@ class Seen:
         if len(self.points) > MOST_POINTS:
             self.points = self.points[::2]
             self._step_ms = max(1, (self.points[-1].ms - self.points[0].ms) // (len(self.points) - 1))
+
+
+def recorded(history: History | None) -> Sequence[Point]:
+    """Return what workers have recorded of the newest crawl."""
+    samples = history.samples if history is not None else ()
+    return [Point(each.ms, each.tiers, each.delayed, each.done, each.accepted) for each in samples]
+
+
+def joined(earlier: Sequence[Point], later: Sequence[Point]) -> Sequence[Point]:
+    """Return points of two sources in order; of the later ones those after the others."""
+    last_ms = earlier[-1].ms if earlier else 0
+    return [*earlier, *(point for point in later if point.ms > last_ms)]
 
 
 @dataclass(frozen=True, slots=True)

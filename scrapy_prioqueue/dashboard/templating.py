@@ -13,8 +13,9 @@ from markupsafe import Markup
 from scrapy_prioqueue.commands.listing import url_of
 from scrapy_prioqueue.commands.output import counted, duration, moment, name_text, number, part, rate, size
 from scrapy_prioqueue.commands.sharing import amount, delay_text
+from scrapy_prioqueue.commands.verbs.runs import confidence_text, exchanges_text, shares
 from scrapy_prioqueue.commands.verbs.slots import waits
-from scrapy_prioqueue.commands.verbs.status import doing
+from scrapy_prioqueue.commands.verbs.status import doing, sparkline
 from scrapy_prioqueue.frontier.redis.operators.inspector import tier_name
 from scrapy_prioqueue.printable import clean
 
@@ -33,8 +34,9 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     texts = (amount, counted, delay_text, doing, duration, moment, name_text, number, part, rate, size)
+    figures = (confidence_text, exchanges_text, shares, sparkline)
     others = (brief_number, clock, iso, tier_name, url_of, waits, web_address)
-    made.globals |= {text.__name__: text for text in (*texts, *others)}
+    made.globals |= {text.__name__: text for text in (*texts, *figures, *others)}
     return made
 
 
