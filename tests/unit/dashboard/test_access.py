@@ -143,7 +143,7 @@ def test_browsers_are_told_what_is_allowed(browser: Browser, address: str) -> No
     assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
     assert "unsafe" not in policy
     assert headers["x-content-type-options"] == "nosniff"
-    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["referrer-policy"] == "same-origin"
     assert ("no-store" in headers["cache-control"]) != ("/static/" in address)
 
 
