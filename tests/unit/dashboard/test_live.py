@@ -47,6 +47,9 @@ class Viewer:
             self._news.clear()
             await asyncio.wait_for(self._news.wait(), 10)
 
+    async def has_news(self) -> None:
+        await self.sees(lambda: bool(self.events))
+
     async def go(self) -> None:
         self._goes.set()
         await asyncio.wait_for(self.task, 10)
@@ -86,9 +89,9 @@ def test_viewers_of_a_view_share_its_rendering() -> None:
         source = Live(render, interval_s=1000)
         viewers = [Viewer(source) for _ in range(20)]
         for viewer in viewers:
-            await viewer.sees(lambda viewer=viewer: bool(viewer.events))
+            await viewer.has_news()
         late = Viewer(source)
-        await late.sees(lambda: bool(late.events))
+        await late.has_news()
 
         assert len(calls) == 1
         assert late.events == [{"view": "v", "count": "1"}]
@@ -102,7 +105,7 @@ def test_nothing_is_rendered_when_the_last_viewer_has_gone() -> None:
     async def scenario() -> None:
         before = asyncio.all_tasks()
         viewer = Viewer(Live(counting()[0], interval_s=0.01))
-        await viewer.sees(lambda: bool(viewer.events))
+        await viewer.has_news()
         assert len(asyncio.all_tasks()) > len(before)
         await viewer.go()
 
@@ -132,7 +135,7 @@ def test_number_of_viewers_is_bounded() -> None:
         source = Live(counting()[0], interval_s=0.01, most_viewers=2)
         viewers = [Viewer(source, view) for view in ("a", "b")]
         for viewer in viewers:
-            await viewer.sees(lambda viewer=viewer: bool(viewer.events))
+            await viewer.has_news()
         assert not source.has_room
 
         await viewers[0].go()
@@ -146,7 +149,7 @@ def test_viewers_are_sent_off_at_the_end() -> None:
     async def scenario() -> None:
         source = Live(counting()[0], interval_s=1000)
         viewer = Viewer(source)
-        await viewer.sees(lambda: bool(viewer.events))
+        await viewer.has_news()
         await source.close()
         await asyncio.wait_for(viewer.task, 10)
 
