@@ -190,7 +190,6 @@ class FrontierQueue(RequestQueue):
         self.engine.watch_start(self._starts.note, self._pump.gate.wait, self._on_start_end)
         self.engine.spare_waiting(lambda: self._idleness.waited_s)
         self._pump.start(self._slow_pages.at_work)
-        self._run.start()
         self._look()
 
     def _look(self) -> None:

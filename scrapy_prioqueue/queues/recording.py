@@ -132,11 +132,6 @@ class RunReports:
         self._version = _version()
         self.coverage = Coverage(config.tiers)
 
-    def start(self) -> None:
-        """Send the first report."""
-        if not self._pump.frontier.is_local:
-            self.look()
-
     def look(self) -> None:
         """Send a report if one is due; call it once a second."""
         now = self._clock()
@@ -184,7 +179,7 @@ class RunReports:
 
     def _report(self, reason: str = "") -> Report:
         stats = self._stats.get_stats()
-        found = {name: value for name, value in [*stats.items()] if _is_number(value) and len(name) <= LONGEST_NAME}
+        found = {name: value for name, value in stats.items() if _is_number(value) and len(name) <= LONGEST_NAME}
         numbers = {**dict(islice(found.items(), MOST_STATS)), **self.coverage.stats()}
         confidence = [int(found.get(name, 0)) for name in CONFIDENCE_STATS]
 

@@ -148,6 +148,20 @@ def test_a_run_is_recorded_anew_on_a_server_that_has_lost_it_when_the_worker_has
     assert [sample.pages for sample in inspector.history().samples] == [3]
 
 
+def test_a_worker_leaves_although_its_last_report_cannot_be_stored(
+    operator: Operator, inspector: Inspector, backend: RedisBackend, redis_server: RedisServer
+) -> None:
+    worker = backend.join()
+    record(worker, report(pages=1))
+    client = redis_server.client()
+    (run_id,) = client.hkeys(operator.keys.of("runs"))
+    client.hset(operator.keys.of("runs"), run_id, "foreign")
+    end(worker)
+
+    assert leave(worker, report("finished")).runs == 0
+    assert client.hget(operator.keys.state, "is_clear") == b"1"
+
+
 def test_reports_leave_a_change_of_the_server_for_the_exchanges_to_find(own_server: RedisServer) -> None:
     backend = RedisBackend("books", own_server.url)
     worker = backend.join()

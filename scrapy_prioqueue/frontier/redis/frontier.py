@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import ceil
@@ -502,12 +503,11 @@ class RedisFrontier(Frontier):
         return await self._recorder.record(report)
 
     async def leave(self, report: Report | None = None) -> FleetTotals | None:
-        calls: list[tuple[str, Sequence[Argument]]] = [("leave", (*self._session.arguments(), self._session.ttl_ms))]
         if report is not None:
-            calls.insert(0, await self._recorder.call(report))
-        reply = (await self._session.run(calls))[-1]
-        if isinstance(reply, FrontierFull):
-            raise reply
+            # Without it this run will count as lost, which is no reason to stay.
+            with suppress(FrontierUnavailable):
+                await self._recorder.record(report)
+        reply = await self._session.call("leave", (*self._session.arguments(), self._session.ttl_ms))
         if reply[0] != OK or not reply[1]:
             return None
         totals = None if report is None else await self._recorder.totals()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from redis.asyncio import Redis
@@ -11,10 +11,17 @@ from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable
 from scrapy_prioqueue.frontier.base import FrontierConfig, Report
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.session import Session
 from scrapy_prioqueue.frontier.redis.wire import OK, decoded
-from scrapy_prioqueue.frontier.runs import FleetTotals, read_run, read_stats, record_json, stats_json, totals_of
+from scrapy_prioqueue.frontier.runs import (
+    Figures,
+    FleetTotals,
+    read_run,
+    read_stats,
+    record_json,
+    stats_json,
+    totals_of,
+)
 
 
 class Recorder:
@@ -22,17 +29,21 @@ class Recorder:
 
     Args:
         session: of the worker.
-        connection: of its exchanges; this one uses it only when the worker leaves.
+        connection: of its exchanges.
     """
 
     def __init__(self, config: FrontierConfig, session: Session, connection: Connection, keys: Keys) -> None:
         self._config = config
         self._session = session
-        self._connection = connection
+        # Its view of the server is apart from that of the exchanges, which must notice a failover themselves.
+        self._twin = connection.twin
         self._keys = keys
-        self._own: Connection | None = None
         self._crawl: tuple[str, str] = ("", "")
         """Epoch and id of the crawl, as read last."""
+
+    @cached_property
+    def _connection(self) -> Connection:
+        return self._twin()
 
     async def record(self, report: Report) -> float:
         """Store a report; return the seconds until a sample is due.
@@ -40,36 +51,37 @@ class Recorder:
         Raises:
             FrontierUnavailable: the server can't be used, or has lost the crawl.
         """
-        if self._own is None:
-            # Its view of the server is apart from that of the exchanges, which must notice a failover themselves.
-            self._own = self._connection.twin()
-        name, arguments = await self.call(report, self._own)
-        (reply,) = await self._own.run([(name, self._keys.state, arguments)])
-        if isinstance(reply, FrontierFull) or reply[0] != OK:
-            raise FrontierUnavailable(self._own.address, f"it did not store the record of the run: {reply}")
-        return int(reply[1]) / 1000
-
-    async def call(self, report: Report, connection: Connection | None = None) -> tuple[str, Sequence[Argument]]:
-        """Return the script call that stores a report."""
-        session, config = self._session, self._config
+        session, figures = self._session, report.figures
         if self._crawl[0] != session.epoch:
             # A worker without an id of its own joins a crawl with any id.
-            crawl_id = await (connection or self._connection).ask(
-                lambda client: client.hget(self._keys.state, "crawl_id")
-            )
+            crawl_id = await self._connection.ask(lambda client: client.hget(self._keys.state, "crawl_id"))
             self._crawl = (session.epoch, decoded(crawl_id or b""))
-        record = record_json(
-            report.figures,
-            worker=config.worker,
-            epoch=session.epoch,
-            joined_ms=session.joined_ms,
-            crawl_id=self._crawl[1],
-            host=config.worker_info.get("host", ""),
-            pid=config.worker_info.get("pid", ""),
+        record, stats = self._json(figures), stats_json(report.stats)
+        fields = (
+            session.now(),
+            session.epoch,
+            session.run_id,
+            record,
+            stats,
+            int(bool(figures.reason)),
+            session.ttl_ms,
         )
-        is_closing = int(bool(report.figures.reason))
-        stats = stats_json(report.stats)
-        return "record", (session.now(), session.epoch, session.run_id, record, stats, is_closing, session.ttl_ms)
+        (reply,) = await self._connection.run([("record", self._keys.state, fields)])
+        if isinstance(reply, FrontierFull) or reply[0] != OK:
+            raise FrontierUnavailable(self._connection.address, f"it did not store the record of the run: {reply}")
+        return int(reply[1]) / 1000
+
+    def _json(self, figures: Figures) -> str:
+        info = self._config.worker_info
+        return record_json(
+            figures,
+            worker=self._config.worker,
+            epoch=self._session.epoch,
+            joined_ms=self._session.joined_ms,
+            crawl_id=self._crawl[1],
+            host=info.get("host", ""),
+            pid=info.get("pid", ""),
+        )
 
     async def totals(self) -> FleetTotals | None:
         """Return the totals of all runs of this crawl, which have ended; None if they can't be read."""
@@ -99,5 +111,5 @@ class Recorder:
 
     async def close(self) -> None:
         """Close the connection."""
-        if self._own is not None:
-            await self._own.close()
+        if "_connection" in self.__dict__:
+            await self._connection.close()
