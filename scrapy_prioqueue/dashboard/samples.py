@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -36,15 +37,20 @@ class Point:
 
 
 class Seen:
-    """What this process has seen of the newest crawl."""
+    """What this process has seen of the newest crawl; safe from threads."""
 
     def __init__(self) -> None:
         self._epoch = ""
         self._step_ms = 0
+        self._lock = threading.Lock()
         self.points: list[Point] = []
 
     def add(self, status: Status) -> None:
         """Add a summary, unless the last one is too near."""
+        with self._lock:
+            self._add(status)
+
+    def _add(self, status: Status) -> None:
         if status.state.epoch != self._epoch:
             self._epoch, self._step_ms, self.points = status.state.epoch, 0, []
         if self.points and status.now_ms < self.points[-1].ms + max(1, self._step_ms):

@@ -50,18 +50,18 @@ def test_page_is_served_live_until_it_is_interrupted(
 
 
 def test_missing_packages_are_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dashboard, "NEEDED", ("jinja2", "no_such_package"))
+    monkeypatch.setattr(dashboard, "NEEDED", ("jinja2", "no-such-package"))
 
     ran = run("dashboard")
 
     assert ran.code == 2
-    assert 'it needs no_such_package: pip install "scrapy-prioqueue[dashboard]"' in ran.err
+    assert 'it needs no-such-package: pip install "scrapy-prioqueue[dashboard]"' in ran.err
 
 
 def test_other_commands_load_none_of_them(start_process: StartProcess) -> None:
     program = (
         "import sys; from scrapy_prioqueue.commands.verbs import VERBS;"
-        f"assert not {set(dashboard.NEEDED)} & sys.modules.keys(), sys.modules.keys()"
+        "assert not {'jinja2', 'starlette', 'uvicorn'} & sys.modules.keys()"
     )
 
     assert start_process([sys.executable, "-c", program], env=dict(os.environ)).wait(within=30) == 0

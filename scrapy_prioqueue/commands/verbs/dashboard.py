@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from secrets import token_urlsafe
 
 from scrapy_prioqueue.commands.context import Context
@@ -15,7 +15,8 @@ PORT = 8765
 
 VARIABLE = "PRIOQUEUE_DASHBOARD_TOKEN"
 
-NEEDED = ("jinja2", "python_multipart", "starlette", "uvicorn")
+NEEDED = ("jinja2", "python-multipart", "starlette", "uvicorn")
+"""Distributions; the names of their modules differ between releases."""
 
 
 class DashboardVerb(Verb):
@@ -37,7 +38,7 @@ class DashboardVerb(Verb):
                             help="name under which browsers reach the page (may be repeated)")  # fmt: skip
 
     def run(self, context: Context, options: Namespace) -> int:
-        missing = [name for name in NEEDED if find_spec(name) is None]
+        missing = [name for name in NEEDED if not _is_installed(name)]
         if missing:
             what = f'it needs {", ".join(missing)}: pip install "scrapy-prioqueue[dashboard]"'
             raise Stop(what, WRONG_USE)
@@ -72,6 +73,14 @@ class DashboardVerb(Verb):
             # Ctrl-C is the usual way to end this verb, so it is no error.
             return FINE
         return FINE
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def port(text: str) -> int:
