@@ -71,7 +71,7 @@ def recorded(history: History | None) -> Sequence[Point]:
 
 def joined(earlier: Sequence[Point], later: Sequence[Point]) -> Sequence[Point]:
     """Return points of two sources in order; of the later ones those after the others."""
-    last_ms = earlier[-1].ms if earlier else 0
+    last_ms = earlier[-1].ms if earlier else -1
     return [*earlier, *(point for point in later if point.ms > last_ms)]
 
 

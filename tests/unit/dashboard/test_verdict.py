@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from scrapy_prioqueue.dashboard.samples import MOST_POINTS, Point, Seen, depth_chart, rate_chart, rounded_up
+from scrapy_prioqueue.dashboard.samples import (
+    MOST_POINTS,
+    Point,
+    Seen,
+    depth_chart,
+    joined,
+    rate_chart,
+    recorded,
+    rounded_up,
+)
 from scrapy_prioqueue.dashboard.templating import brief_number, web_address
 from scrapy_prioqueue.dashboard.verdict import verdict
 from scrapy_prioqueue.frontier.redis.operators.findings import (
@@ -19,6 +28,7 @@ from scrapy_prioqueue.frontier.redis.operators.findings import (
     TierDepth,
     WorkerFound,
 )
+from scrapy_prioqueue.frontier.redis.operators.history import History, Sample
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage
 
 pytestmark = pytest.mark.in_process
@@ -144,6 +154,14 @@ def test_rates_are_those_between_points() -> None:
 
     assert chart is not None
     assert [(layer.name, layer.latest) for layer in chart.layers] == [("finished", 10), ("found", 20)]
+
+
+def test_what_was_recorded_comes_before_what_was_seen() -> None:
+    history = History(("high", "low"), 10.0, [Sample(ms=1000 * number, tiers=(number, 0)) for number in range(3)])
+
+    assert recorded(None) == []
+    assert [point.ms for point in joined(recorded(history), points(5))] == [0, 1000, 2000, 3000, 4000]
+    assert joined([], points(2)) == points(2)
 
 
 def test_points_are_bounded_and_belong_to_one_crawl() -> None:
