@@ -38,20 +38,9 @@ class Fleet:
                 return False
             self._next_s = time.monotonic() + EVERY_S
             self.advice.append(self._advise())
-            a = self.advice[-1]
-            print(
-                round(time.monotonic(), 1),
-                a.workers,
-                a.running,
-                a.bound_by,
-                a.needed,
-                a.left,
-                a.runnable,
-                a.done_per_s,
-                a.per_worker_per_s,
-                a.why,
-            )
-            self._follow(self.advice[-1].workers)
+            # Workers close by themselves at the end; SIGTERM would cut Scrapy's close short.
+            if self.advice[-1].bound_by != "ended":
+                self._follow(self.advice[-1].workers)
             return condition(self.advice[-1])
 
         wait_until(step, what=what, within=within)
