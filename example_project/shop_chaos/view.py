@@ -14,8 +14,10 @@ from scrapy_prioqueue.frontier.redis.keys import Keys
 Lease = tuple[bytes, int]
 """Id and attempt."""
 
-KEPT = frozenset({"state", "ended", "stats", "workers", "sessions", "info", "busy", "hungry"})
-"""Kinds of keys that tell of workers and of crawls that have ended, not of requests."""
+KEPT = frozenset(
+    {"state", "ended", "stats", "workers", "sessions", "info", "busy", "hungry", "runs", "ran", "numbers", "history"}
+)
+"""Kinds of keys about workers, their runs and ended crawls, not about requests."""
 
 _COUNTED = """
 local pending = 0

@@ -128,7 +128,7 @@ class RunReports:
         self._began_at = self._due_at = self._sample_at = clock()
         self._running: Deferred[Any] | None = None
         self._stored = Figures()
-        self._has_failed = False
+        self._is_refused = self._has_failed = False
         self._version = _version()
         self.coverage = Coverage(config.tiers)
 
@@ -147,12 +147,14 @@ class RunReports:
         running.addErrback(self._note_failed)
 
     def _note_stored(self, sample_in_s: float, figures: Figures) -> None:
-        self._running = None
+        self._running, self._is_refused = None, False
         self._stored, self._sample_at = figures, self._clock() + sample_in_s
 
     def _note_failed(self, failure: Failure) -> None:
         self._running, error = None, failure.value
-        is_outage = isinstance(error, FrontierUnavailable) and not isinstance(error, FrontierRefused)
+        was_refused, self._is_refused = self._is_refused, isinstance(error, FrontierRefused)
+        # Exchanges log what is refused to all; reports wait while there are none, so the next one is refused alone.
+        is_outage = isinstance(error, FrontierUnavailable) and not (was_refused and self._is_refused)
         if is_outage or self._has_failed:
             return
         self._has_failed = True

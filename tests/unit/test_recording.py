@@ -94,6 +94,19 @@ def test_nothing_is_sent_in_an_outage_and_an_error_of_the_connection_is_not_logg
     assert not caplog.records
 
 
+def test_a_refusal_that_exchanges_have_met_too_is_not_logged_again(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk()
+    for _ in range(2):
+        desk.error = FrontierRefused("redis", "NOPERM")
+        desk.look_after(12)
+        desk.error = None
+        desk.reports.coverage.note("a.example", 0)
+        desk.look_after(12)
+
+    assert len(desk.taken) == 2
+    assert not caplog.records
+
+
 @pytest.mark.parametrize(
     ("error", "level"), [(FrontierRefused("redis", "NOPERM"), logging.WARNING), (KeyError("bug"), logging.ERROR)]
 )
