@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
 
+from scrapy import Request
+
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.letters import Replay
 from scrapy_prioqueue.commands.listing import url_of
@@ -220,6 +222,7 @@ class Board:
             if lease_id >= 2**64:
                 raise ValueError("an id has at most 20 digits")
             return self._slowly(("id", lease_id), lambda _: found_by_id(self.context, lease_id), 1.0)
+        Request(query)  # which raises that error
         return self._slowly(("url", query), lambda _: found_by_url(self.context, query), 1.0)
 
     def _slowly(

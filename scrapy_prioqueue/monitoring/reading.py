@@ -100,7 +100,8 @@ class _Purse:
         begun, busy_s = self._clock(), _busy_s(link)
         yield
         taken_s, busier_s = self._clock() - begun, _busy_s(link)
-        if busy_s is not None and busier_s is not None:
+        # A server that was restarted meanwhile has begun to count anew.
+        if busy_s is not None and busier_s is not None and busier_s >= busy_s:
             taken_s = min(taken_s, busier_s - busy_s)
         self._left_s = max(self._left_s - taken_s, -MOST_REST_S * self._share)
 
@@ -121,7 +122,7 @@ class FrontierReading:
     Nothing is read unless somebody asks.
 
     Args:
-        inspector: reads the frontier; nobody else should use its connection.
+        inspector: reads the frontier.
         seeds_keys: keys of seeds that the status includes.
         interval_s: least seconds between two readings of the same value.
         share: part of the server's time that all readings together may take.

@@ -108,6 +108,7 @@ def test_nonsense_is_no_request(browser: Browser, backend: RedisBackend, query: 
 
     assert shown.status_code == 200
     assert 'role="alert"' in shown.text
+    assert "can&#39;t be read" not in shown.text
 
 
 @pytest.mark.parametrize(
