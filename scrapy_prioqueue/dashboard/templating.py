@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from functools import cache
 from math import log10
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,8 +24,9 @@ BIG = 10_000
 """From here on tiles show rounded numbers."""
 
 
+@cache
 def environment() -> Environment:
-    """Return the environment of the page's templates."""
+    """Return the environment of the page's templates, which compiles each of them once."""
     made = Environment(
         loader=PackageLoader("scrapy_prioqueue.dashboard"),
         autoescape=True,
