@@ -134,7 +134,8 @@ class Page:
         except ValueError as error:
             problem, wanted = str(error), Wanted()
         return self._page(
-            *(request, "dead"),
+            request,
+            "dead",
             wanted=wanted,
             given=dict(request.query_params),
             problem=problem,
@@ -164,7 +165,7 @@ class Page:
         if session is not None:
             message, session.message = session.message, ""
         text = self._render(
-            *(f"{name}.html",),
+            f"{name}.html",
             frame=frame,
             view=view,
             page=name,
@@ -216,9 +217,8 @@ class Page:
             return self._login_page(next_path, "That is not the token.", 403)
         answer = RedirectResponse(local_path(next_path), 303)
         is_secure = request.url.scheme == "https"
-        answer.set_cookie(
-            *(COOKIE, self._access.log_in()), max_age=SESSION_S, httponly=True, samesite="strict", secure=is_secure
-        )
+        session_id = self._access.log_in()
+        answer.set_cookie(COOKIE, session_id, max_age=SESSION_S, httponly=True, samesite="strict", secure=is_secure)
         return answer
 
     async def _logout(self, request: Request) -> Response:
@@ -254,7 +254,8 @@ class Page:
             return RedirectResponse(back, 303)
         if form.get("confirmed") != "yes":
             return self._page(
-                *(request, "confirm"),
+                request,
+                "confirm",
                 action=action,
                 verb=ACTIONS[action],
                 what=counted(len(letters), "dead letter"),

@@ -108,7 +108,8 @@ class FrontierQueue(RequestQueue):
         assert crawler.request_fingerprinter is not None
         self.spider: Spider = crawler.spider
         self._log = CrawlLog(logger, crawler.spider)
-        self._stats, self._signals, self._counter = crawler.stats, crawler.signals, StatCounter(crawler.stats)
+        self._stats, self._signals = crawler.stats, crawler.signals
+        self._counter = StatCounter(crawler.stats)
         self._config, self._dupefilter = config, dupefilter
         self._filters: DupeFilter | None = dupefilter if filters_by_frontier(dupefilter) else None  # type: ignore[assignment]
         self.engine = Engine(crawler)
@@ -132,11 +133,14 @@ class FrontierQueue(RequestQueue):
         self._sessions = CookieSessions(crawler, config, is_shared=not frontier.is_local)
         self._in_progress: dict[int, tuple[Request, Lease]] = {}
         self._siblings = None if frontier.is_local else Siblings(crawler.spider)
-        self._unknown_keys, self._reported_kept = UnknownKeys(crawler.spider), Kept()
+        self._unknown_keys = UnknownKeys(crawler.spider)
+        self._reported_kept = Kept()
         self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
         self._reports = Reports(crawler, config.policy, self.has_pending)
         self._timer: Timer | None = None
-        self._gives_way_until, self._closed_for, self._is_drained = 0.0, "", False
+        self._gives_way_until = 0.0
+        self._closed_for = ""
+        self._is_drained = False
         self._holding = Holding(
             self._starts, self._kept, self._lineages, self.engine, self._reports, is_on=config.holds_until_start
         )
@@ -160,7 +164,7 @@ class FrontierQueue(RequestQueue):
         self._budgets = Costs(crawler, config.policy, None if frontier.is_local else config.name)
         self._politeness = Politeness(crawler, config, self._slots, self._note)
         self._endings = Endings(
-            *(crawler, config, self.engine, self._verdicts, self._codec, self._pump, self._budgets, self._events)
+            crawler, config, self.engine, self._verdicts, self._codec, self._pump, self._budgets, self._events
         )
 
     def join(self) -> Deferred[Joined]:
