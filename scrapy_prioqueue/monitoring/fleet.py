@@ -147,7 +147,7 @@ FRONTIER_METRICS: Sequence[Metric[FrontierSeen]] = (
     ),
     _status(
         "prioqueue_pending_requests",
-        "Pending requests by tier; estimated from a sample if there are more than 2,000 slots.",
+        "Pending requests by tier; estimated from a sample if there are more than 1,000 slots.",
         lambda status: {tier.tier: tier.pending for tier in status.tiers},
         labels=("tier",),
     ),
