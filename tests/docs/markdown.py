@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-REFERENCE = REPOSITORY / "docs" / "reference"
+DOCS = REPOSITORY / "docs"
+REFERENCE = DOCS / "reference"
 
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SEPARATOR = re.compile(r"(?<!\\) \| ")
 
 
@@ -41,6 +43,16 @@ def rows(page: Path, heading: str) -> list[Sequence[str]]:
 def names(page: Path, heading: str) -> list[str]:
     """Return the first column of a table, out of its backticks."""
     return [cells[0].strip("`") for cells in rows(page, heading)]
+
+
+def python_blocks(page: Path, heading: str = "") -> list[str]:
+    """Return the blocks of Python on a page, or in the section with that heading."""
+    text = page.read_text("utf-8")
+    if heading:
+        _, found, text = text.partition(f"\n## {heading}\n")
+        assert found, f"{page.name} has no section {heading!r}"
+        text = text.partition("\n## ")[0]
+    return PYTHON.findall(text)
 
 
 def links(page: Path) -> Iterator[str]:

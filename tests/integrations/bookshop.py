@@ -11,6 +11,7 @@ import redis
 from scrapy import Spider
 from shop_chaos.view import FrontierView
 
+from tests.docs.markdown import DOCS, python_blocks
 from tests.support.crawls import CrawlResult, Crawls
 from tests.support.site import Page, Site
 from tests.support.waiting import wait_until
@@ -120,6 +121,14 @@ def check_nothing_is_lost(shop: Bookshop, items: Sequence[Mapping[str, Any]], fr
     assert not found
     counts = frontier.counts()
     assert (counts["done"], counts.get("dead", 0)) == (counts["accepted"], 0)
+
+
+def documented_settings(package: str) -> dict[str, Any]:
+    """Return the settings that docs/integrations.md gives for a package."""
+    *_, block = python_blocks(DOCS / "integrations.md", package)
+    found: dict[str, Any] = {}
+    exec(block, {}, found)
+    return found
 
 
 def _links(paths: Iterable[str]) -> str:

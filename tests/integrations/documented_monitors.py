@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
+from tests.docs.markdown import DOCS, python_blocks
 
-from tests.docs.markdown import REPOSITORY
-
-_PAGE = (REPOSITORY / "docs" / "integrations.md").read_text("utf-8")
-(_SOURCE,) = re.findall(r"```python\n(# books/monitors.py\n.*?)```", _PAGE, re.DOTALL)
+(_SOURCE,) = [block for block in python_blocks(DOCS / "integrations.md") if block.startswith("# books/monitors.py\n")]
 
 exec(_SOURCE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 from scrapy import Request, Spider
@@ -15,10 +15,10 @@ from web_poet import WebPage, field, handle_urls
 from web_poet.exceptions import Retry
 
 from tests.commands.conftest import run_command
-from tests.integrations.bookshop import Bookshop, crawl_with_a_kill
+from tests.integrations.bookshop import Bookshop, crawl_with_a_kill, documented_settings
 from tests.support.crawls import Crawls
 
-SETTINGS: dict[str, Any] = {"ADDONS": {"scrapy_poet.Addon": 300}}
+SETTINGS = documented_settings("scrapy-poet")
 
 
 @dataclass

@@ -12,12 +12,12 @@ from scrapy import Request
 from scrapy.http import Response
 from scrapy_zyte_api.responses import ZyteAPITextResponse
 
-from tests.integrations.bookshop import Bookshop, crawl_with_a_kill
+from tests.integrations.bookshop import Bookshop, crawl_with_a_kill, documented_settings
 from tests.integrations.deployed.books.spiders.books import Books
 from tests.support.crawls import Crawls
 from tests.support.site import Page, Visit
 
-SETTINGS: dict[str, Any] = {"ADDONS": {"scrapy_zyte_api.Addon": 500}, "ZYTE_API_KEY": "a key of a test"}
+SETTINGS = documented_settings("scrapy-zyte-api") | {"ZYTE_API_KEY": "a key of a test"}
 
 
 class ByZyte(Books):

@@ -11,7 +11,7 @@ from spidermon import MonitorSuite
 from spidermon.contrib.scrapy import monitors as spidermons
 
 from tests.crawl.spiders import Mannered
-from tests.integrations.bookshop import Bookshop, crawl_with_a_kill
+from tests.integrations.bookshop import Bookshop, crawl_with_a_kill, documented_settings
 from tests.integrations.deployed.books.spiders.books import Books
 from tests.support.crawls import WITHIN_S, Crawls
 from tests.support.servers import StartServer
@@ -63,16 +63,14 @@ def test_monitors_pass_in_the_worker_that_lives_on(on_redis: Crawls, shop: Books
     assert result.lines("[Spidermon] OK")
 
 
-MONITORS = "tests.integrations.documented_monitors"
-DOCUMENTED: dict[str, Any] = {
-    "SPIDERMON_ENABLED": True,
-    "SPIDERMON_SPIDER_CLOSE_MONITORS": [f"{MONITORS}.FrontierSuite"],
-    "EXTENSIONS": {
-        "tests.support.crawl_process.Recorder": 0,
-        "spidermon.contrib.scrapy.extensions.Spidermon": 500,
-        f"{MONITORS}.FrontierAlerts": 510,
-    },
-}
+def documented() -> dict[str, Any]:
+    """Return the settings of the documentation, with the module of tests that stands for `books.monitors`."""
+    settings = json.dumps(documented_settings("spidermon")).replace(
+        "books.monitors", "tests.integrations.documented_monitors"
+    )
+    found: dict[str, Any] = json.loads(settings)
+    found["EXTENSIONS"]["tests.support.crawl_process.Recorder"] = 0
+    return found
 
 
 def test_monitors_of_the_documentation_report_signals_at_once_and_stats_at_the_end(
@@ -81,7 +79,7 @@ def test_monitors_of_the_documentation_report_signals_at_once_and_stats_at_the_e
     server, gate = redis_server_factory(), threading.Event()
     site.pages = {"/": ["/held", link("/failing", callback="parse_and_fail")], "/failing": [], "/held": Page(gate=gate)}
 
-    crawl = on_redis.start(spider=Mannered, settings={**DOCUMENTED, "PRIOQUEUE_REDIS_URL": server.url})
+    crawl = on_redis.start(spider=Mannered, settings={**documented(), "PRIOQUEUE_REDIS_URL": server.url})
     crawl.wait_for("asked", "/held")
     failure = "dead letter (callback): <GET"
     wait_until(lambda: failure in crawl.process.log, what="the dead letter is reported", within=WITHIN_S)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import re
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,7 +12,6 @@ from scrapy import Spider
 from scrapy_prioqueue.frontier.base import Depth
 from scrapy_prioqueue.logs import name_crawl
 from scrapy_prioqueue.queues.fleet import FRESH_S, FleetLog
-from tests.docs.markdown import REFERENCE
 from tests.support.clocks import Clock
 
 JOINED = Depth(accepted=10, pending=10, workers=1)
@@ -152,17 +149,3 @@ def test_without_an_interval_there_is_no_line(lines: Any) -> None:
     Bench(interval_s=0.0).look(1e6, MORE)
 
     assert not lines()
-
-
-def test_the_formatter_in_the_documentation_writes_all_fields_as_json(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", (REFERENCE / "logs.md").read_text("utf-8"), re.DOTALL):
-        exec(block, names)
-    bench = Bench()
-    bench.look(60, MORE)
-
-    line = json.loads(names["JsonFormatter"]().format(caplog.records[0]))
-
-    assert (line["spider"], line["prioqueue_worker"], line["prioqueue_pending"]) == ("books", "w1", 60)
-    assert line["message"].startswith("Crawl in frontier books: 60 pending")

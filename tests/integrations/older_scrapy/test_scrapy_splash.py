@@ -11,19 +11,12 @@ from scrapy import Request
 from scrapy.http import Response
 from scrapy_splash import SplashRequest, SplashTextResponse
 
-from tests.integrations.bookshop import Bookshop, crawl_with_a_kill
+from tests.integrations.bookshop import Bookshop, crawl_with_a_kill, documented_settings
 from tests.integrations.deployed.books.spiders.books import Books
 from tests.support.crawls import Crawls
 from tests.support.site import Page, Visit
 
-SETTINGS: dict[str, Any] = {
-    "DOWNLOADER_MIDDLEWARES": {
-        "scrapy_splash.SplashCookiesMiddleware": 723,
-        "scrapy_splash.SplashMiddleware": 725,
-        "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": 810,
-    },
-    "REQUEST_FINGERPRINTER_CLASS": "scrapy_splash.SplashRequestFingerprinter",
-}
+SETTINGS = documented_settings("scrapy-splash")
 
 
 class BySplash(Books):
