@@ -380,7 +380,7 @@ def test_no_worker_commits_to_or_joins_a_frontier_that_is_being_cleared(scripts:
 
 
 def test_every_script_that_needs_a_session_is_in_these_tests() -> None:
-    assert set(NAMES) - set(WITH_SESSION) == {"join", "known", "note", "clear", "evict", "remind", "waits"}
+    assert set(NAMES) - set(WITH_SESSION) == {"join", "known", "note", "clear", "evict", "record", "remind", "waits"}
 
 
 # After an outage
