@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -24,11 +25,14 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from scrapy_prioqueue.download_slots import DownloadSlots
+from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.runtime import call_later
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
+
+logger = logging.getLogger(__name__)
 
 HAS_ASYNC_CLOSE_SPIDER = iscoroutinefunction(getattr(ExecutionEngine, "close_spider_async", None))
 """Whether `close_spider_async()` has replaced `close_spider()` (2.14)."""
@@ -442,7 +446,10 @@ class Engine:
 
 
 class StatCounter:
-    """Adds to stats.
+    """Counts in Scrapy's stats; the only use of them that changes anything.
+
+    It never raises: code of the spider may set any stat to anything, and a collector may be the project's own. A page
+    must still end, and a worker must still leave. What can't be counted is logged once for each stat.
 
     Since Scrapy 2.14 the default collector checks for a deprecated argument first, which takes longer than the rest of
     the scheduler's work. So its dictionary is changed directly; for any other collector its methods are called.
@@ -450,6 +457,7 @@ class StatCounter:
 
     def __init__(self, stats: StatsCollector) -> None:
         self._collector = stats
+        self._failed: set[str] = set()
         kind = type(stats)
         is_scrapys = kind.inc_value is StatsCollector.inc_value and kind.get_stats is StatsCollector.get_stats
         self._attributes: dict[str, Any] = (
@@ -458,11 +466,47 @@ class StatCounter:
 
     def add(self, one: str, other: str) -> None:
         """Add 1 to two stats."""
-        if "inc_value" in self._attributes:
-            self._collector.inc_value(one)
-            self._collector.inc_value(other)
+        try:
+            if "inc_value" not in self._attributes:
+                # Looked up each time, since other code may replace the dictionary, or `inc_value()` of this collector.
+                stats: dict[str, Any] = self._attributes[STATS_ATTRIBUTE]
+                stats[one], stats[other] = stats.get(one, 0) + 1, stats.get(other, 0) + 1
+                return
+        except Exception:
+            pass  # From one of the additions, before anything was stored.
+        self.count(one)
+        self.count(other)
+
+    def count(self, name: str, change: int = 1) -> None:
+        """Add to a stat."""
+        try:
+            self._collector.inc_value(name, change)
+        except Exception as error:
+            self._note_failed(name, error)
+
+    def set(self, name: str, value: float) -> None:
+        """Set a stat."""
+        try:
+            self._collector.set_value(name, value)
+        except Exception as error:
+            self._note_failed(name, error)
+
+    def read(self) -> dict[str, Any]:
+        """Return a copy of the stats whose names are strings; empty if they can't be read."""
+        try:
+            # A copy is made in one step, since another thread may read while the crawl changes the stats.
+            found = dict(self._collector.get_stats())
+        except Exception as error:
+            self._note_failed("", error)
+            return {}
+        return {name: value for name, value in found.items() if isinstance(name, str)}
+
+    def _note_failed(self, name: str, error: Exception) -> None:
+        if name in self._failed:
             return
-        # Looked up each time, since other code may replace the dictionary, or `inc_value()` of this collector.
-        stats: dict[str, Any] = self._attributes[STATS_ATTRIBUTE]
-        stats[one] = stats.get(one, 0) + 1
-        stats[other] = stats.get(other, 0) + 1
+        self._failed.add(name)
+        logger.warning(
+            "%s: %s. Code of the project has probably set that stat, or its collector has a bug",
+            f"Stat {name} can't be counted" if name else "The stats can't be read",
+            in_a_line(repr(error)),
+        )

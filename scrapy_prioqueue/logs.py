@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -42,9 +43,24 @@ class CrawlLog(Adapter):
     def __init__(self, logger: logging.Logger, spider: Spider | None) -> None:
         super().__init__(logger, {"spider": spider})
         self._spider = spider
+        self._failed: set[str] = set()
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         """Add the fields to those of this call."""
         names = _crawls.get(self._spider, {}) if self._spider is not None else {}
         kwargs["extra"] = {"spider": self._spider, **names, **kwargs.get("extra", {})}
         return msg, kwargs
+
+    @contextmanager
+    def guard(self, what: str) -> Iterator[None]:
+        """Suppress exceptions of code that only reports on a crawl, which must go on; the first one is logged.
+
+        Args:
+            what: this code's work, as the subject of a sentence.
+        """
+        try:
+            yield
+        except Exception:
+            if what not in self._failed:
+                self._failed.add(what)
+                self.exception("Unexpected error, so %s may be missing or wrong", what)

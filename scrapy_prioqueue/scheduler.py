@@ -24,7 +24,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 
 from scrapy_prioqueue.arguments import argument, description_of, difference
 from scrapy_prioqueue.dupefilter import DupeFilter, filters_by_frontier
-from scrapy_prioqueue.engine import Engine
+from scrapy_prioqueue.engine import Engine, StatCounter
 from scrapy_prioqueue.errors import (
     CrawlEnded,
     FrontierFull,
@@ -79,7 +79,8 @@ class Scheduler(BaseScheduler):
     def __init__(
         self, crawler: Crawler, config: Config, dupefilter: BaseDupeFilter, command: Invocation | None = None
     ) -> None:
-        self._crawler = crawler
+        assert crawler.stats is not None
+        self._crawler, self._stats = crawler, StatCounter(crawler.stats)
         self._command = command
         self._config = config
         self._dupefilter = dupefilter
@@ -217,6 +218,8 @@ class Scheduler(BaseScheduler):
 
     def close(self, reason: str) -> Deferred[Any] | None:
         """Close the queue: commit what is done, release all other requests, leave the crawl."""
+        # Scrapy takes any object as a reason, such as `CloseSpider(404)`.
+        reason = str(reason)
         if reason.startswith(FAILURE) and (command := running_command()) is not None:
             command.fail()
         queue, self._queue = self._queue, ClosedQueue()
@@ -226,7 +229,7 @@ class Scheduler(BaseScheduler):
         """Store a request; False if it is a duplicate or was rejected."""
         try:
             if ESCALATION_META in request.meta:
-                arrive(request, self._crawler.stats)
+                arrive(request, self._stats)
             return self._queue.enqueue(request)
         except Exception:
             self._note_error(request)
@@ -294,8 +297,7 @@ class Scheduler(BaseScheduler):
     def _note_error(self, request: Request | None = None) -> None:
         """Log an exception. It must not reach the engine, which would lose the request, or all of `start()`."""
         self._log.exception("Unexpected error in the scheduler (%s)", request)
-        if self._crawler.stats is not None:
-            self._crawler.stats.inc_value(ERRORS_STAT)
+        self._stats.count(ERRORS_STAT)
 
     def _note_missing(self) -> None:
         """Note that requests are missing: the crawl must not end, and this worker must not close as finished."""

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -66,6 +67,11 @@ class _Console(Console):
     def on_broken_pipe(self) -> None:
         """Let the command handle a closed pipe; rich would end the process with an error."""
         raise BrokenPipeError
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Escape what terminals obey, in all text that is printed; rich's own commands to the terminal are kept."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(clean(segment.text), segment.style)
 
 
 class Output:
@@ -148,7 +154,7 @@ class FittedTable:
     ) -> None:
         self._columns = [column.removesuffix(">") for column in columns]
         self._numbers = {column.removesuffix(">") for column in columns if column.endswith(">")}
-        self._rows = [[_cell(in_a_line(cell) if isinstance(cell, str) else cell) for cell in row] for row in rows]
+        self._rows = [[*map(_cell, row)] for row in rows]
         self._cut = cut
         self._fold = fold
         self._below = [self._columns.index(heading) for heading in below]
@@ -247,14 +253,17 @@ def pairs(rows: Iterable[tuple[str, Cell]]) -> Table:
     made.add_column(style="bold", no_wrap=True)
     made.add_column(overflow="fold")
     for name, value in rows:
-        made.add_row(Text(name), _cell(value))
+        made.add_row(_cell(name), _cell(value))
     return made
 
 
 def _cell(value: Cell) -> Text:
-    if isinstance(value, Text):
-        return value
-    return Text(number(value) if isinstance(value, int) else clean(value))
+    """Return a cell on one line."""
+    if isinstance(value, int):
+        return Text(number(value))
+    if isinstance(value, str):
+        return Text(in_a_line(value))
+    return value if value.plain.isprintable() else Text(in_a_line(value.plain), value.style)
 
 
 def name_text(name: str) -> str:

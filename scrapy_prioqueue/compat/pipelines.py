@@ -17,7 +17,7 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.serialize import ScrapyJSONEncoder
 from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
 
-from scrapy_prioqueue.engine import HAS_ASYNC_ITEM_PROCESSING, Engine
+from scrapy_prioqueue.engine import HAS_ASYNC_ITEM_PROCESSING, Engine, StatCounter
 from scrapy_prioqueue.frontier.redis.items import ItemData, ItemTooLarge, RedisItems
 from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
@@ -136,7 +136,8 @@ class ItemWriter:
     def __init__(
         self, crawler: Crawler, items: RedisItems, *, is_closing: Callable[[], bool], patience_s: float
     ) -> None:
-        self._crawler = crawler
+        assert crawler.stats is not None
+        self._crawler, self._stats = crawler, StatCounter(crawler.stats)
         self._log = CrawlLog(logger, crawler.spider)
         self._items = items
         self._is_closing = is_closing
@@ -198,10 +199,10 @@ class ItemWriter:
         for waiting, error in zip(batch, errors, strict=True):
             self._waiting.popleft()
             if error is None:
-                self._count(ITEMS_WRITTEN_STAT)
+                self._stats.count(ITEMS_WRITTEN_STAT)
                 waiting.written.callback(None)
             elif isinstance(error, ItemTooLarge):
-                self._count(ITEMS_FAILED_STAT)
+                self._stats.count(ITEMS_FAILED_STAT)
                 waiting.written.errback(error)
             else:
                 again.append((waiting, error))
@@ -237,7 +238,7 @@ class ItemWriter:
         self._log.error(
             "Closing without %d items, which could not be written to %s", len(self._waiting), self._items.address
         )
-        self._count(ITEMS_FAILED_STAT, len(self._waiting))
+        self._stats.count(ITEMS_FAILED_STAT, len(self._waiting))
         while self._waiting:
             self._waiting.popleft().written.errback(DropItem(f"could not be written: {in_a_line(trouble)}"))
 
@@ -252,7 +253,3 @@ class ItemWriter:
         if self._runner is not None:
             yield self._runner.start(self._items.close())
             self._runner.close()
-
-    def _count(self, stat: str, change: int = 1) -> None:
-        assert self._crawler.stats is not None
-        self._crawler.stats.inc_value(stat, change)

@@ -138,6 +138,19 @@ class FleetTotals:
         return max(0, self.ended_ms - self.began_ms) / 1000
 
 
+MOST_NUMBER = 2.0**63
+"""Largest size of a number in stats that is stored, so that sums of such numbers can always be computed and shown."""
+
+
+def number_of(value: object) -> float | None:
+    """Return a value from stats if it is a number that can be stored, else None; stats may have any values."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    # False for NaN, too. Subclasses may be printed in their own way, so they aren't passed on.
+    is_fine = -MOST_NUMBER <= value <= MOST_NUMBER
+    return (int(value) if isinstance(value, int) else float(value)) if is_fine else None
+
+
 def latency_class(seconds: float) -> int:
     """Return the index of the class in which an exchange is counted."""
     return bisect_left(LATENCY_BOUNDS_S, seconds)
@@ -166,12 +179,17 @@ def record_json(figures: Figures, **identity: str | int) -> str:
         identity: the fields of `Run` from `worker` to `pid` that the frontier sets.
     """
     found = {**identity, **asdict(figures)}
-    return json.dumps({name: value for name, value in found.items() if value or name == "latency"})
+    return _json({name: value for name, value in found.items() if value or name == "latency"})
 
 
 def stats_json(stats: Stats) -> str:
     """Return the stored form of stats."""
-    return json.dumps(dict(stats))
+    return _json(dict(stats))
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    # Redis can't decode half of a surrogate pair, which a text of a spider may have.
+    return json.dumps(document, ensure_ascii=False).encode(errors="replace").decode()
 
 
 def read_run(run_id: str, stored: bytes, heard_ms: int, alive: Collection[str]) -> Run | None:
@@ -196,7 +214,7 @@ def read_stats(stored: bytes | None) -> Stats:
     """Return stored stats, none if they can't be read."""
     try:
         found = json.loads(stored or b"{}")
-        return {str(name): value for name, value in found.items() if isinstance(value, (int, float))}
+        return {str(name): number for name, value in found.items() if (number := number_of(value)) is not None}
     except (AttributeError, ValueError):
         return {}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from itemadapter import ItemAdapter
 from scrapy import Spider
 
-from scrapy_prioqueue.engine import watch_items
+from scrapy_prioqueue.engine import StatCounter, watch_items
 from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.queues import endings
 from scrapy_prioqueue.queues.lineages import CONFIDENCE_META, LINEAGE_META
@@ -34,7 +34,7 @@ class LineagePipeline:
 
     def __init__(self, crawler: Crawler, fields: Mapping[str, str | None]) -> None:
         self._crawler = crawler
-        self._stats = crawler.stats
+        self._stats = StatCounter(crawler.stats)
         self._log = CrawlLog(logger, crawler.spider)
         self._fields = fields
         self._results: dict[int, tuple[Any, Any]] = {}
@@ -80,8 +80,8 @@ class LineagePipeline:
         # Types without that field have been logged.
         with suppress(AttributeError, KeyError, TypeError, ValueError):
             found = value if name is None else adapter.get(name)
-        if self._stats is not None and _is_confidence(found):
-            self._stats.inc_value(confidence_stat(found))
+        if _is_confidence(found):
+            self._stats.count(confidence_stat(found))
 
     @contextmanager
     def _during(self, item: Any, result: Any) -> Iterator[None]:

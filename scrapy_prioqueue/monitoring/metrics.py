@@ -5,14 +5,18 @@ The library prometheus-client is optional, so it is imported when it is needed.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from scrapy_prioqueue.frontier.runs import number_of
 from scrapy_prioqueue.printable import in_a_line
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -68,21 +72,38 @@ def families(
     for metric in table:
         family: Any = kinds[metric.kind](metric.name, metric.doc, labels=[*labels, *metric.labels])
         for common, subject in subjects:
-            found = metric.read(subject)
-            for own, value in _samples(found):
+            for own, value in _found(metric, subject):
                 family.add_metric([in_a_line(label) for label in (*common, *own)], *value)
         yield family
 
 
-def _samples(found: Values | Buckets) -> Iterator[tuple[tuple[object, ...], tuple[Any, ...]]]:
+_Sample = tuple[tuple[object, ...], tuple[Any, ...]]
+
+_failed: set[str] = set()
+"""Metrics whose errors have been logged."""
+
+
+def _found(metric: Metric[T], subject: T) -> Sequence[_Sample]:
+    """Return the samples of a metric; none if it can't be read, since one metric must not hide the others."""
+    try:
+        return [*_samples(metric.read(subject), is_counter=metric.kind == "counter")]
+    except Exception:
+        if metric.name not in _failed:
+            _failed.add(metric.name)
+            logger.exception("Unexpected error, so the metric %s is missing", metric.name)
+        return ()
+
+
+def _samples(found: Values | Buckets, *, is_counter: bool) -> Iterator[_Sample]:
     if isinstance(found, Buckets):
         below, bounds = 0, list[tuple[str, float]]()
         for bound, count in zip([*map(str, found.bounds), "+Inf"], found.counts, strict=True):
             below += count
             bounds.append((bound, below))
         yield (), (bounds, found.total)
-    elif isinstance(found, Mapping):
-        for own, value in found.items():
-            yield own if isinstance(own, tuple) else (own,), (value,)
-    elif found is not None:
-        yield (), (found,)
+        return
+    for own, value in found.items() if isinstance(found, Mapping) else [((), found)]:
+        number = int(value) if isinstance(value, bool) else number_of(value)
+        # Code of a spider can set a stat to anything.
+        if number is not None and (number >= 0 or not is_counter):
+            yield own if isinstance(own, tuple) else (own,), (number,)

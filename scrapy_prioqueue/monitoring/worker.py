@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy import signals
 from scrapy.crawler import Crawler
 
+from scrapy_prioqueue.engine import StatCounter
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.monitoring.metrics import Buckets, Metric, Values, families
@@ -67,7 +68,7 @@ class Worker:
     """What the metrics of a worker are read from.
 
     Args:
-        stats: a copy of Scrapy's stats.
+        stats: a copy of Scrapy's stats, whose values may be anything; empty if the collector keeps none.
     """
 
     stats: Mapping[str, Any]
@@ -75,15 +76,19 @@ class Worker:
     spider: str
     config: Config
 
+    def stat(self, name: str) -> Any:
+        """Return the value of a stat, 0 if nothing was counted, None if it is unknown."""
+        return self.stats.get(name, 0) if self.stats else None
+
 
 def _stat(name: str, stat: str, doc: str) -> Metric[Worker]:
-    return Metric(name, "counter", doc, lambda worker: worker.stats.get(stat, 0))
+    return Metric(name, "counter", doc, lambda worker: worker.stat(stat))
 
 
 def _stats(name: str, label: str, stats: Mapping[str, str], doc: str) -> Metric[Worker]:
     """Return a counter with a stat for each value of its label."""
     return Metric(
-        *(name, "counter", doc, lambda worker: {value: worker.stats.get(stat, 0) for value, stat in stats.items()}),
+        *(name, "counter", doc, lambda worker: {value: worker.stat(stat) for value, stat in stats.items()}),
         labels=(label,),
     )
 
@@ -249,13 +254,12 @@ class WorkerCollector:
 
     def __init__(self, crawler: Crawler, config: Config, queue: RequestQueue) -> None:
         assert crawler.spider is not None and crawler.stats is not None
-        self._stats, self._spider = crawler.stats, crawler.spider.name
+        self._stats, self._spider = StatCounter(crawler.stats), crawler.spider.name
         self._config, self._queue = config, queue
 
     def collect(self) -> Iterator[Family]:
         """Yield the metrics in the library's format."""
-        # A copy is made in one step, while the crawl changes the stats.
-        worker = Worker(dict(self._stats.get_stats()), self._queue, self._spider, self._config)
+        worker = Worker(self._stats.read(), self._queue, self._spider, self._config)
         return families(WORKER_METRICS, ("frontier",), [((self._config.name,), worker)])
 
 

@@ -15,6 +15,7 @@ from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_prioqueue.domains import registered_domain
+from scrapy_prioqueue.engine import StatCounter
 from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET, Lease
 from scrapy_prioqueue.frontier.labels import Label, label_of, labelled
@@ -58,7 +59,7 @@ class Costs:
 
     def __init__(self, crawler: Crawler, policy: Policy, frontier: str | None) -> None:
         assert crawler.stats is not None
-        self._stats = crawler.stats
+        self._stats = StatCounter(crawler.stats)
         self._signals = crawler.signals
         self._log = CrawlLog(logger, crawler.spider)
         self._frontier = frontier
@@ -99,13 +100,13 @@ class Costs:
         if len(self._known) < MOST_KEYS:
             self._known.add(key)
         shown = key if key in self._known else OTHERS
-        self._stats.inc_value(BUDGET_PAGES_STAT.replace("<key>", shown))
+        self._stats.count(BUDGET_PAGES_STAT.replace("<key>", shown))
         if label.is_rendered:
-            self._stats.inc_value(BUDGET_RENDERS_STAT.replace("<key>", shown))
-        self._stats.inc_value(BUDGET_BYTES_STAT.replace("<key>", shown), spent.bytes)
+            self._stats.count(BUDGET_RENDERS_STAT.replace("<key>", shown))
+        self._stats.count(BUDGET_BYTES_STAT.replace("<key>", shown), spent.bytes)
         seconds = BUDGET_SECONDS_STAT.replace("<key>", shown)
         self._seconds[seconds] = self._seconds.get(seconds, 0.0) + spent.time_ms / 1000
-        self._stats.set_value(seconds, self._seconds[seconds])
+        self._stats.set(seconds, self._seconds[seconds])
 
     def _reached_downloader(self, request: Request) -> None:
         self._began[request] = monotonic()
@@ -116,7 +117,7 @@ class Costs:
     def over(self, counts: Mapping[str, int]) -> None:
         """Count dead letters over budget, by budget key, and log each key once."""
         for key, count in counts.items():
-            self._stats.inc_value(DEAD_STATS[DEAD_BY_BUDGET], count)
+            self._stats.count(DEAD_STATS[DEAD_BY_BUDGET], count)
             self._log_used_up(key)
 
     def _log_used_up(self, key: str) -> None:

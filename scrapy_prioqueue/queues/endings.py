@@ -21,7 +21,7 @@ from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.codec.blanks import twin_of
 from scrapy_prioqueue.codec.lineage import Found
 from scrapy_prioqueue.codec.plain import plain_or_none
-from scrapy_prioqueue.engine import Engine
+from scrapy_prioqueue.engine import Engine, StatCounter
 from scrapy_prioqueue.errors import DecodeError, EncodeError, RequestError, UnknownName
 from scrapy_prioqueue.frontier.base import (
     DEAD_BY_CALLBACK,
@@ -203,7 +203,7 @@ class Verdicts:
 
     def __init__(self, crawler: Crawler, engine: Engine, config: Config, layers: Layers) -> None:
         assert crawler.stats is not None
-        self._stats = crawler.stats
+        self._stats = StatCounter(crawler.stats)
         self._log = CrawlLog(logger, crawler.spider)
         self._engine = engine
         self._limit = config.requeue_limit
@@ -246,7 +246,7 @@ class Verdicts:
             detail = f"put back {times} times already" + (f": {verdict.reason}" if verdict.reason else "")
             self._log.error("Gave up %s, %s", in_a_line(request), in_a_line(detail))
             return Dead(DEAD_BY_CALLBACK, detail)
-        self._stats.inc_value(REQUEUED_STAT)
+        self._stats.count(REQUEUED_STAT)
         self._log.debug(
             "%s is put back and fetched again in %g s: %s",
             in_a_line(request),
@@ -283,7 +283,7 @@ class Endings:
         events: Events,
     ) -> None:
         assert crawler.stats is not None
-        self._stats = crawler.stats
+        self._stats = StatCounter(crawler.stats)
         self._log = CrawlLog(logger, crawler.spider)
         self._verdicts = verdicts
         self._codec = codec
@@ -307,7 +307,7 @@ class Endings:
                 self._pump.finish(Release(lease.lease_id, lease.attempt))
                 return False
         if isinstance(verdict, Dropped) and (verdict := self._given_up(lease)) is None:
-            self._stats.inc_value(LEASE_RELEASED_STAT)
+            self._stats.count(LEASE_RELEASED_STAT)
             self._pump.finish(Release(lease.lease_id, lease.attempt))
             return False
         self._pump.finish(self._settling(request, lease, verdict))
@@ -357,7 +357,7 @@ class Endings:
         return Fail(lease.lease_id, lease.attempt, verdict.reason, verdict.detail, verdict.traceback, spent)
 
     def _note_dead(self, request: Request, verdict: Dead, letter_id: int | None = None) -> None:
-        self._stats.inc_value(DEAD_STATS[verdict.reason])
+        self._stats.count(DEAD_STATS[verdict.reason])
         self._log.info(
             "%s becomes a dead letter (%s): %s",
             *(in_a_line(request), verdict.reason, in_a_line(verdict.detail)),
@@ -434,7 +434,7 @@ class Unreadable:
     def __init__(self, crawler: Crawler, engine: Engine, pump: Pump[Request], name: str, events: Events) -> None:
         assert crawler.stats is not None
         self._log = CrawlLog(logger, crawler.spider)
-        self._stats = crawler.stats
+        self._stats = StatCounter(crawler.stats)
         self._engine = engine
         self._pump = pump
         self._name = name
@@ -493,7 +493,7 @@ class Unreadable:
         self._engine.close_spider(UNDECODABLE)
 
     def _refuse(self, lease: Lease, error: Exception, delay_s: int) -> None:
-        self._stats.inc_value(LEASE_REFUSED_STAT)
+        self._stats.count(LEASE_REFUSED_STAT)
         if not self._has_decoded and len(self._refused) < _MOST_REMEMBERED:
             self._refused.add(lease.lease_id)
         cause = str(error) if str(error) in self._causes or len(self._causes) < _MOST_CAUSES else ""
@@ -520,7 +520,7 @@ class Unreadable:
             exc_info=None if is_expected else error,
             extra=dead_letter(None, DEAD_BY_DECODE, lease.lease_id),
         )
-        self._stats.inc_value(DEAD_STATS[DEAD_BY_DECODE])
+        self._stats.count(DEAD_STATS[DEAD_BY_DECODE])
         self._events.dead_lettered(None, DEAD_BY_DECODE, detail, letter_id=lease.lease_id)
         self._pump.finish(Fail(lease.lease_id, lease.attempt, DEAD_BY_DECODE, detail))
 

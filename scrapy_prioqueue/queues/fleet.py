@@ -10,7 +10,7 @@ from scrapy import Request, Spider
 
 from scrapy_prioqueue.frontier.base import Depth
 from scrapy_prioqueue.logs import CrawlLog, event
-from scrapy_prioqueue.printable import duration
+from scrapy_prioqueue.printable import duration, in_a_line
 from scrapy_prioqueue.pump.pump import Pump
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class FleetLog:
             " workers alive: %(workers)d; %(outlook)s",
             {
                 **counts,
-                "name": self._pump.frontier.config.name,
+                "name": in_a_line(self._pump.frontier.config.name),
                 "done_rate": _per_minute(rates.get("done_per_s")),
                 "accepted_rate": _per_minute(rates.get("accepted_per_s")),
                 "outlook": self._outlook(depth, drained, left_s),

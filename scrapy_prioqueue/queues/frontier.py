@@ -108,8 +108,7 @@ class FrontierQueue(RequestQueue):
         assert crawler.request_fingerprinter is not None
         self.spider: Spider = crawler.spider
         self._log = CrawlLog(logger, crawler.spider)
-        self._stats, self._signals = crawler.stats, crawler.signals
-        self._counter = StatCounter(crawler.stats)
+        self._signals, self._counter = crawler.signals, StatCounter(crawler.stats)
         self._config, self._dupefilter = config, dupefilter
         self._filters: DupeFilter | None = dupefilter if filters_by_frontier(dupefilter) else None  # type: ignore[assignment]
         self.engine = Engine(crawler)
@@ -201,12 +200,13 @@ class FrontierQueue(RequestQueue):
         self._timer = call_later(LOOK_S, self._look)
         self._idleness.look()
         self._slow_pages.look()
-        self._run.look()
-        self._fleet.look()
         self._starts.are_lasting = True
         kept = self.changed_kept()
         if kept is not None:
             self._pump.note(kept)
+        self._run.look()
+        with self._log.guard("the log line about the whole crawl"):
+            self._fleet.look()
 
     def _note(self, note: SlotNote) -> None:
         """Apply a note about a slot, here and in the frontier."""
@@ -687,11 +687,12 @@ class FrontierQueue(RequestQueue):
 
     def count(self, stat: str, change: int = 1) -> None:
         if change:
-            self._stats.inc_value(stat, change)
+            self._counter.count(stat, change)
 
     def last_report(self) -> Report | None:
         return self._run.last(self._closed_for)
 
     def note_totals(self, totals: FleetTotals | None) -> None:
         if totals is not None:
-            self._run.log_totals(totals)
+            with self._log.guard("the stats of all workers in the log"):
+                self._run.log_totals(totals)

@@ -14,6 +14,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 
 from scrapy_prioqueue.codec.blanks import twin_of
+from scrapy_prioqueue.engine import StatCounter
 from scrapy_prioqueue.frontier.base import Order
 from scrapy_prioqueue.frontier.memory.limits import SlotLimits
 from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id_of
@@ -251,7 +252,7 @@ class CookieSessions:
 
     def __init__(self, crawler: Crawler, config: Config, *, is_shared: bool) -> None:
         assert crawler.stats is not None
-        self._stats = crawler.stats
+        self._stats = StatCounter(crawler.stats)
         self._log = CrawlLog(logger, crawler.spider)
         self.are_kept = is_shared and config.cookiejars == "local" and crawler.settings.getbool("COOKIES_ENABLED")
         self._common: list[Any] = []
@@ -276,7 +277,7 @@ class CookieSessions:
 
     def note_kept(self) -> None:
         """Count a request that stays in this process for its session; the first one is logged."""
-        self._stats.inc_value(COOKIEJAR_KEPT_STAT)
+        self._stats.count(COOKIEJAR_KEPT_STAT)
         if self._is_logged:
             return
         self._is_logged = True

@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 
 from scrapy import Request
 from scrapy.crawler import Crawler
-from scrapy.statscollectors import StatsCollector
 
 from scrapy_prioqueue.codec.blanks import twin_of
+from scrapy_prioqueue.engine import StatCounter
 from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD, DEAD_BY_ESCALATION
 from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
@@ -69,10 +69,10 @@ class Escalation:
             request.meta["referrer_policy"] = "no-referrer"
         request.meta[ESCALATION_META] = self
 
-    def end(self, request: Request, stats: StatsCollector) -> None:
+    def end(self, request: Request, stats: StatCounter) -> None:
         """Undo the changes for and by the middlewares; count the page once, even for several requests."""
         for stat in () if self.has_arrived else self._stats:
-            stats.inc_value(stat)
+            stats.count(stat)
         self.has_arrived = True
         request.priority += request.meta.get("depth", 0) * self._depth_priority
         for key, value in self._meta.items():
@@ -82,7 +82,7 @@ class Escalation:
                 request.meta[key] = value
 
 
-def arrive(request: Request, stats: StatsCollector) -> None:
+def arrive(request: Request, stats: StatCounter) -> None:
     """Restore and count a request of `escalate()` when it is scheduled; other requests are left unchanged."""
     escalation = request.meta.pop(ESCALATION_META, None)
     if isinstance(escalation, Escalation):

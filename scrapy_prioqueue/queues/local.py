@@ -14,7 +14,7 @@ from scrapy.pqueues import ScrapyPriorityQueue
 from scrapy.utils.misc import load_object
 from twisted.internet.defer import Deferred
 
-from scrapy_prioqueue.engine import Engine
+from scrapy_prioqueue.engine import Engine, StatCounter
 from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
@@ -58,7 +58,9 @@ class LocalQueue(RequestQueue):
 
     def __init__(self, crawler: Crawler, config: Config, dupefilter: BaseDupeFilter, directory: str | None) -> None:
         settings = crawler.settings
+        assert crawler.stats is not None
         self._crawler = crawler
+        self._stats = StatCounter(crawler.stats)
         self._log = CrawlLog(logger, crawler.spider)
         self._tiers = _tier_policy(config)
         self._lineages = Lineages(self._tiers, config.worker_id)
@@ -94,8 +96,7 @@ class LocalQueue(RequestQueue):
             self._tiers.mark(request, self._tiers.rank(request))
         except RequestError as error:
             self._log.error("Request rejected: %s", in_a_line(error))
-            assert self._crawler.stats is not None
-            self._crawler.stats.inc_value(REJECTED_STAT)
+            self._stats.count(REJECTED_STAT)
             return False
         self._lineages.keep(request, self._pages.pop(request, None))
         return self._scheduler.enqueue_request(request)

@@ -11,7 +11,6 @@ from datetime import datetime, timezone
 from heapq import nlargest
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
-from math import isfinite
 from pprint import pformat
 from time import monotonic
 from typing import Any
@@ -22,10 +21,12 @@ from scrapy.utils.log import failure_to_exc_info
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from scrapy_prioqueue.engine import StatCounter
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable, PrioQueueError
 from scrapy_prioqueue.frontier.base import Report
-from scrapy_prioqueue.frontier.runs import CONFIDENCE_CLASSES, Figures, FleetTotals
+from scrapy_prioqueue.frontier.runs import CONFIDENCE_CLASSES, Figures, FleetTotals, number_of
 from scrapy_prioqueue.logs import CrawlLog
+from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.rank import PRIORITY_LIMIT, TIER_WIDTH
 from scrapy_prioqueue.settings import Config
@@ -38,8 +39,10 @@ FIRST_S, LAST_S = 1.0, 10.0
 
 JITTER = 0.2
 
-MOST_STATS, LONGEST_NAME = 200, 100
-"""Maximum number of stats in a report, and length of their names."""
+MOST_STATS, LONGEST_NAME, LONGEST_REASON = 200, 100, 500
+"""Maximum number of stats in a report, length of their names, and length of the reason for which the spider closed."""
+
+_HISTORY = "the record of this run in the run history"
 
 MOST_COUNTED, MOST_SHOWN = 1000, 20
 """Slots whose pages are counted apart, and slots in a report; all others are counted as `OTHERS`."""
@@ -119,7 +122,7 @@ class RunReports:
         self, crawler: Crawler, config: Config, pump: Pump[Request], clock: Callable[[], float] = monotonic
     ) -> None:
         assert crawler.stats is not None and crawler.spider is not None
-        self._stats = crawler.stats
+        self._stats = StatCounter(crawler.stats)
         self._log = CrawlLog(logger, crawler.spider)
         self._spider = crawler.spider.name
         self._config = config
@@ -137,7 +140,10 @@ class RunReports:
         now = self._clock()
         if self._pump.frontier.is_local or self._running is not None or self._pump.is_away or now < self._due_at:
             return
-        report = self._report()
+        with self._log.guard(_HISTORY):
+            self._send(self._report(), now)
+
+    def _send(self, report: Report, now: float) -> None:
         figures = replace(report.figures, latency=())
         if figures == self._stored and now < self._sample_at:
             return
@@ -169,7 +175,11 @@ class RunReports:
         Args:
             reason: why the spider is closed.
         """
-        return None if self._pump.frontier.is_local else self._report(reason)
+        if not self._pump.frontier.is_local:
+            with self._log.guard(_HISTORY):
+                # Without a reason the run would not count as closed.
+                return self._report(reason[:LONGEST_REASON] or "no reason")
+        return None
 
     def close(self) -> None:
         """Stop, and add the coverage to the stats."""
@@ -177,17 +187,21 @@ class RunReports:
             self._has_failed = True
             self._running.cancel()
         for name, count in self.coverage.stats().items():
-            self._stats.set_value(name, count)
+            self._stats.set(name, count)
 
     def _report(self, reason: str = "") -> Report:
-        stats = self._stats.get_stats()
-        found = {name: value for name, value in stats.items() if _is_number(value) and len(name) <= LONGEST_NAME}
+        found = {
+            name: number
+            for name, value in self._stats.read().items()
+            if len(name) <= LONGEST_NAME and (number := number_of(value)) is not None
+        }
         numbers = {**dict(islice(found.items(), MOST_STATS)), **self.coverage.stats()}
-        confidence = [int(found.get(name, 0)) for name in CONFIDENCE_STATS]
 
         def total(*names: str) -> int:
-            return sum(int(found.get(name, 0)) for name in names)
+            # These only count, but code of the spider can set them to anything.
+            return sum(max(0, int(found.get(name, 0))) for name in names)
 
+        confidence = [total(name) for name in CONFIDENCE_STATS]
         figures = Figures(
             spider=self._spider,
             version=self._version,
@@ -216,7 +230,7 @@ class RunReports:
             "Dumping the stats of all workers of frontier %(name)s (runs: %(runs)d, machines: %(hosts)d%(lost)s):\n"
             "%(stats)s",
             {
-                "name": self._config.name,
+                "name": in_a_line(self._config.name),
                 "runs": totals.runs,
                 "hosts": totals.hosts,
                 "lost": lost,
@@ -234,10 +248,6 @@ def _version() -> str:
         return version("scrapy-prioqueue")
     except PackageNotFoundError:
         return ""
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
 
 
 def _time(ms: int) -> datetime:

@@ -10,6 +10,7 @@ from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
 
+from scrapy_prioqueue.engine import StatCounter
 from scrapy_prioqueue.errors import EncodeError
 from scrapy_prioqueue.frontier.base import (
     DeadLetter,
@@ -143,7 +144,7 @@ class Reports:
     def __init__(self, crawler: Crawler, policy: Policy, goes_on: Callable[[], bool]) -> None:
         assert crawler.stats is not None
         self._goes_on = goes_on
-        self._stats = crawler.stats
+        self._stats = StatCounter(crawler.stats)
         self._signals = crawler.signals
         self._log = CrawlLog(logger, crawler.spider)
         self._is_forgotten = False
@@ -349,8 +350,8 @@ class Reports:
         self._floods.close()
         if depth is None:
             return
-        self._stats.set_value(LETTERS_CRAWL_STAT, depth.dead)
-        self._stats.set_value(LETTERS_KEPT_STAT, depth.letters)
+        self._stats.set(LETTERS_CRAWL_STAT, depth.dead)
+        self._stats.set(LETTERS_KEPT_STAT, depth.letters)
         counts = ("pending", "delayed", "leased", "done", "dead", "letters")
         fields = {count: getattr(depth, count) for count in counts}
         self._log.log(
@@ -359,7 +360,7 @@ class Reports:
             " %(dead)d dead; dead letters kept, of this crawl and earlier ones: %(letters)d%(here)s",
             {
                 **fields,
-                "name": name,
+                "name": in_a_line(name),
                 "here": f"; also {self.done_here} done that only this worker had" if self.done_here else "",
             },
             extra=event("left", **fields),
@@ -367,4 +368,4 @@ class Reports:
 
     def _count(self, stat: str, change: int = 1) -> None:
         if change:
-            self._stats.inc_value(stat, change)
+            self._stats.count(stat, change)

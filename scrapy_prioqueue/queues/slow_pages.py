@@ -6,14 +6,14 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from time import monotonic
 from types import CodeType
-from typing import Any
 
 from scrapy import Request
 from scrapy.crawler import Crawler
 
 from scrapy_prioqueue.download_slots import DOWNLOADING, WAITING_FOR_SLOT
-from scrapy_prioqueue.engine import Engine
+from scrapy_prioqueue.engine import Engine, StatCounter
 from scrapy_prioqueue.frontier.base import Lease
+from scrapy_prioqueue.frontier.runs import number_of
 from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.logs import CrawlLog
@@ -52,7 +52,7 @@ class SlowPages:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         assert crawler.stats is not None
-        self._stats = crawler.stats
+        self._stats = StatCounter(crawler.stats)
         self._log = CrawlLog(logger, crawler.spider)
         self._slow_s = config.slow_page_s
         self._patience_s = config.close_timeout_s
@@ -97,7 +97,7 @@ class SlowPages:
 
     def _warn(self, request: Request, age_s: float, stage: str) -> None:
         lease = self._lease_of(request)
-        self._stats.inc_value(SLOW_STAT)
+        self._stats.count(SLOW_STAT)
         if lease is None or self._pump.frontier.is_local:
             remedy = "It keeps the crawl from its end"
         else:
@@ -157,8 +157,8 @@ class SlowPages:
 
     def _look_for_stuck(self, now: float) -> None:
         """Give up pages if there has been no progress for `PRIOQUEUE_CLOSE_TIMEOUT` seconds."""
-        counts: list[Any] = [self._stats.get_value(name) for name in PROGRESS_STATS]
-        progress = (frozenset(map(id, self._since)), *counts)
+        stats = self._stats.read()
+        progress = (frozenset(map(id, self._since)), *(number_of(stats.get(name)) for name in PROGRESS_STATS))
         if progress != self._progress or self._awaits_download(now):
             self._progress, self._stuck_since = progress, now
         if now - self._stuck_since < self._patience_s:
@@ -192,7 +192,7 @@ class SlowPages:
             self._patience_s,
             fate,
         )
-        self._stats.inc_value(ABANDONED_STAT)
+        self._stats.count(ABANDONED_STAT)
 
 
 def callback_of(request: Request) -> str:

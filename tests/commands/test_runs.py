@@ -54,7 +54,7 @@ def test_runs_lists_them_the_newest_first(run: Run, recorded: Worker) -> None:
 def test_runs_of_a_crawl(run: Run, recorded: Worker) -> None:
     assert len(run("runs", "--crawl-id", "monday", "--json").json) == 2
     none = run("runs", "--crawl-id", "sunday")
-    assert (none.code, none.out) == (1, "there is no such run\n")
+    assert (none.code, none.out) == (1, "no run of crawl 'sunday' is recorded\n")
 
 
 def test_one_run_is_shown_with_its_settings_and_without_control_characters(run: Run, recorded: Worker) -> None:
@@ -66,6 +66,20 @@ def test_one_run_is_shown_with_its_settings_and_without_control_characters(run: 
     assert "evil\\x1b[31m<b>.example 4 (57%), a.co.uk 3 (42%)" in shown
     assert run("runs", run_id, "--json").json["pages"] == 7
     assert run("runs", "unknown").code == 1
+
+
+def test_no_text_of_a_spider_is_obeyed_by_the_terminal_or_forges_a_line(run: Run, backend: RedisBackend) -> None:
+    hostile = "by \x1b[31mred\nforged \u202erow\x9b"
+    info = {"host": hostile, "pid": "1"}
+    worker = backend.join(hostile, clock=None, crawl_id=hostile, worker_info=info)
+    figures = {"reason": hostile, "spider": hostile, "version": hostile, "settings": {hostile: hostile}}
+    record(worker, {hostile: 3}, **figures, tiers={hostile: 2}, slots={hostile: 2})
+    run_id = run("runs", "--json").json[0]["run_id"]
+
+    for command in (["runs"], ["runs", run_id], ["status", "--stats"], ["workers"], ["runs", "--crawl-id", "\x1b\n"]):
+        out = run(*command, columns=80).out
+        assert all(letter.isprintable() or letter == "\n" for letter in out)
+        assert not any(line.startswith("forged") for line in out.splitlines())
 
 
 def test_runs_fits_60_columns(run: Run, recorded: Worker) -> None:

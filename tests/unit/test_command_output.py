@@ -7,11 +7,13 @@ import json
 from typing import Any
 
 import pytest
+from rich.console import Group
+from rich.text import Text
 from scrapy import Request, Spider
 
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.commands.listing import request_document, request_sheet
-from scrapy_prioqueue.commands.output import FittedTable, Output, duration, name_text, rate, size
+from scrapy_prioqueue.commands.output import FittedTable, Output, duration, name_text, pairs, rate, size
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.printable import clean
 
@@ -174,3 +176,23 @@ def test_names_that_blanks_would_hide_are_in_quotes() -> None:
 
 def test_control_characters_are_escaped() -> None:
     assert clean("a\x1b[31mb\u202e\n") == "a\\x1b[31mb\\u202e\n"
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_no_text_is_obeyed_by_a_terminal_wherever_it_is_printed(*, is_terminal: bool) -> None:
+    hostile = "a\x1b[31mb\x9b\u202e\u2028\x07c"
+    file = io.StringIO()
+    output = Output(file=file)
+    output.console.legacy_windows = False
+
+    cells: list[Any] = [hostile + "\nforged", Text(hostile + "\nforged", style="red")]
+    parts: list[Any] = [hostile, Text(hostile, style="bold"), Group(hostile, Text.assemble((hostile, "dim")))]
+    parts += [FittedTable(("x", "y"), [cells], fold=("x",)), pairs([(hostile, cell) for cell in cells])]
+    if is_terminal:
+        file.isatty = lambda: True  # type: ignore[method-assign]
+    output.show(*parts)
+
+    shown = file.getvalue()
+    assert all(letter.isprintable() or letter == "\n" for letter in shown)
+    assert shown.count("\\x1b[31mb") == 10
+    assert not any(line.startswith("forged") for line in shown.splitlines())

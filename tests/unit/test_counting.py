@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from scrapy.statscollectors import DummyStatsCollector, MemoryStatsCollector, StatsCollector
 from scrapy.utils.test import get_crawler
 
+import scrapy_prioqueue
 from scrapy_prioqueue.engine import StatCounter
 
 
@@ -50,7 +53,7 @@ def test_a_method_that_was_put_in_place_of_the_collectors_is_called(monkeypatch:
     stats = MemoryStatsCollector(get_crawler())
     counter = StatCounter(stats)
     called: list[str] = []
-    monkeypatch.setattr(stats, "inc_value", called.append)
+    monkeypatch.setattr(stats, "inc_value", lambda key, *_: called.append(key))
     stats.inc_value("by another")
     # A collector of newer versions goes on with its own method once it was asked for that.
     is_replaced = bool(called)
@@ -59,3 +62,11 @@ def test_a_method_that_was_put_in_place_of_the_collectors_is_called(monkeypatch:
 
     assert called == (["by another", "one", "other"] if is_replaced else [])
     assert (stats.get_value("one") == 1) is not is_replaced
+
+
+def test_nothing_else_changes_stats() -> None:
+    """Only `StatCounter` never raises, whatever code of a spider has done to the stats."""
+    package = Path(scrapy_prioqueue.__file__).parent
+    found = {path.name for path in package.rglob("*.py") if re.search(r"\.(inc|set|get)_value\(", path.read_text())}
+
+    assert found == {"engine.py"}

@@ -10,10 +10,10 @@ from weakref import ref
 import pytest
 from scrapy import Request, Spider
 from scrapy.http import Response
-from scrapy.statscollectors import StatsCollector
 from scrapy.utils.test import get_crawler
 
 from scrapy_prioqueue import escalate
+from scrapy_prioqueue.engine import StatCounter
 from scrapy_prioqueue.queues import endings, layers
 from scrapy_prioqueue.queues.layers import ESCALATION_META, LAYER_KEPT_META, Layers, arrive
 from scrapy_prioqueue.settings import Config
@@ -26,10 +26,10 @@ def ladder(**layers: dict[str, Any]) -> Layers:
     return Layers(crawler, Config.from_settings(crawler.settings, "shop"))
 
 
-def stats() -> StatsCollector:
+def stats() -> StatCounter:
     found = get_crawler(Spider).stats
     assert found is not None
-    return found
+    return StatCounter(found)
 
 
 def in_progress(request: Request, layers: Layers | None = None) -> Response:
@@ -133,7 +133,7 @@ def test_a_reason_is_a_short_line_in_stats(reason: str, name: str) -> None:
     assert climbing is not None
     counted = stats()
     arrive(climbing, counted)
-    assert counted.get_value("prioqueue/escalated/browser/" + name) == 1
+    assert counted.read()["prioqueue/escalated/browser/" + name] == 1
 
 
 def test_a_page_is_counted_once_when_it_is_scheduled() -> None:
@@ -141,12 +141,12 @@ def test_a_page_is_counted_once_when_it_is_scheduled() -> None:
     climbing = escalate(in_progress(Request(URL)), "captcha")
     assert climbing is not None
     both = (climbing.replace(url=URL + "?a"), climbing.replace(url=URL + "?b"))
-    assert not counted.get_stats()
+    assert not counted.read()
 
     for request in both:
         arrive(request, counted)
 
-    assert counted.get_stats() == {"prioqueue/escalated": 1, "prioqueue/escalated/browser/captcha": 1}
+    assert counted.read() == {"prioqueue/escalated": 1, "prioqueue/escalated/browser/captcha": 1}
     assert ESCALATION_META not in {**both[0].meta, **both[1].meta}
 
 

@@ -208,3 +208,16 @@ def test_latencies_are_interpolated() -> None:
     assert median is not None and 0.0025 < median < 0.005
     assert latency_s(counts, 0.99) == 5.0
     assert latency_s([0] * 14, 0.5) is None
+
+
+def test_an_error_in_a_report_is_logged_once_and_stops_neither_the_worker_nor_its_leaving(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    desk = Desk()
+    desk.pump.round_trips.counts = None
+    desk.look_after(0)
+    desk.look_after(12)
+
+    assert desk.reports.last("finished") is None
+    assert [record.getMessage()[:16] for record in caplog.records] == ["Unexpected error"]
+    assert not desk.taken

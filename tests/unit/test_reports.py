@@ -141,7 +141,7 @@ def test_requests_that_stay_are_logged_at_each_power_of_ten_and_counted_by_type(
 
 
 def stats_of(tested: Reports) -> dict[str, Any]:
-    return tested._stats.get_stats()  # noqa: SLF001
+    return tested._stats.read()  # noqa: SLF001
 
 
 def test_a_dead_letter_is_logged_in_one_line_for_any_content(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from scrapy import Request
+from scrapy.statscollectors import MemoryStatsCollector
+from scrapy.utils.test import get_crawler
 
 from scrapy_prioqueue.download_slots import DOWNLOADING, WAITING_FOR_SLOT
 from scrapy_prioqueue.queues.endings import note_handed_out
@@ -24,7 +26,7 @@ class Bench:
         self.stages: dict[Request, str] = {}
         self.given_up: list[str] = []
         engine: Any = SimpleNamespace(is_closing=True, stage_of=self.stages.__getitem__)
-        stats = SimpleNamespace(get_value=lambda _: 0, inc_value=lambda _: None)
+        stats = MemoryStatsCollector(get_crawler())
         pump: Any = SimpleNamespace(
             take_blocked=lambda: False,
             note_slow=lambda _: None,

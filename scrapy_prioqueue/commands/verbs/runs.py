@@ -46,14 +46,17 @@ class RunsVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         context.state()
         found = [run for run in context.inspector.runs() if _is_meant(run, options)]
-        is_filtered = options.run_id is not None or options.crawl_id is not None
         documents = [as_json(run) for run in found[: options.limit]]
         if options.run_id is not None and found:
             context.output.found(documents[0], sheet(found[0]))
         else:
-            nothing = "there is no such run" if is_filtered else "no run is recorded"
-            context.output.found(documents, *_table(found, options.limit), nothing=nothing)
-        return FINE if found or not is_filtered else NOTHING
+            context.output.found(documents, *_table(found, options.limit), nothing=_nothing(options))
+        return FINE if found or {options.run_id, options.crawl_id} == {None} else NOTHING
+
+
+def _nothing(options: Namespace) -> str:
+    run = "no run" if options.run_id is None else f"no run {options.run_id!r}"
+    return f"{run}{'' if options.crawl_id is None else f' of crawl {options.crawl_id!r}'} is recorded"
 
 
 def _is_meant(run: Run, options: Namespace) -> bool:

@@ -16,6 +16,7 @@ from scrapy_prioqueue.commands.output import (
     duration,
     fields_of,
     moment,
+    name_text,
     number,
     pairs,
     rate,
@@ -102,11 +103,11 @@ def _headline(status: Status) -> Text:
     if state.has_ended:
         words = [f"ended at {moment(state.ended_ms)}"]
     line = Text()
-    line.append(status.name, style="bold")
-    line.append(f" at {status.address}: ")
-    line.append(", ".join(words), style="green" if words == ["open"] else "yellow")
+    line.append(name_text(status.name), style="bold")
+    line.append(in_a_line(f" at {status.address}: "))
+    line.append(in_a_line(", ".join(words)), style="green" if words == ["open"] else "yellow")
     if state.crawl_id:
-        line.append(f", run {state.crawl_id}")
+        line.append(in_a_line(f", run {state.crawl_id}"))
     return line
 
 
@@ -171,7 +172,8 @@ def _kept(workers: Sequence[WorkerFound]) -> str:
     requests, pages = sum(worker.kept for worker in workers), sum(worker.kept_pages for worker in workers)
     if not requests:
         return ""
-    return f"{number(requests)} more in the memory of their workers; {number(pages)} pages stay leased for them"
+    stay = f"{counted(pages, 'page')} {'stays' if pages == 1 else 'stay'}"
+    return f"{number(requests)} more in the memory of their workers; {stay} leased for them"
 
 
 def _seen(state: State, duplicates: int) -> str:
