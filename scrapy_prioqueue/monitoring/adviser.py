@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
 
-from scrapy_prioqueue.errors import FrontierFull
+from scrapy_prioqueue.errors import FrontierFull, PrioQueueError
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
@@ -24,11 +24,12 @@ SCALE_PATH = "/api/v1/scale"
 
 READ_EVERY_S = 15.0
 
-OLDEST_S = 60.0
-"""Age of an advice in seconds above which it isn't given any more while the frontier can't be read."""
-
 EXPIRY_S = 300.0
 """Seconds after which the key expires, so that a fleet isn't kept for ever if nobody updates it."""
+
+
+class FrontierMissing(PrioQueueError):
+    """There is no frontier, and it isn't known whether there was one before: the server may have lost it just now."""
 
 
 class Adviser:
@@ -42,10 +43,15 @@ class Adviser:
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._config = config
         self._clock = clock
-        self._scaler = Scaler(Goals(config.scale_drain_time_s, config.scale_min, config.scale_max))
+        goals = Goals(config.scale_drain_time_s, config.scale_min, config.scale_max)
+        self._scaler = Scaler(goals, config.lease_ttl_s)
 
     def read(self, inspector: Inspector) -> Advice:
-        """Read the frontier and return the advice."""
+        """Read the frontier and return the advice.
+
+        Raises:
+            FrontierMissing: there is none, and an adviser that has just begun can't say more.
+        """
         config = self._config
         work = read_work(
             inspector,
@@ -53,12 +59,19 @@ class Adviser:
             places=config.concurrent_requests,
             places_per_slot=config.concurrent_requests_per_domain,
         )
+        if self._scaler.is_unknown(work, self._clock()):
+            raise FrontierMissing(
+                f"there is no frontier {inspector.name!r} at {inspector.link.address}: no crawl has begun, or the"
+                " server has lost it, and its workers restore it"
+            )
         return self._scaler.advise(work, self._clock())
 
     def answer(self, reading: FrontierReading) -> tuple[int, dict[str, Any]]:
         """Return the status and the document of an answer over HTTP."""
+        # The advice is kept for a while, but not beyond the beginning of an outage.
+        reading.get("clock", Inspector.now_ms)
         found = reading.get("scale", self.read, interval_s=READ_EVERY_S)
-        if found.value is None or found.age_s is None or (found.trouble and found.age_s > OLDEST_S):
+        if found.value is None or found.trouble:
             return 503, {"error": found.trouble}
         return 200, asdict(found.value)
 

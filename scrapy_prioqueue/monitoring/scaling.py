@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import nlargest
 from math import ceil, inf
@@ -12,8 +12,8 @@ from typing import Literal
 
 # fmt: off
 Bound = Literal[
-    "nothing", "ended", "paused", "waiting", "unknown rate", "drain time", "places", "limits", "budgets", "flood",
-    "minimum", "maximum",
+    "nothing", "ended", "lost", "paused", "waiting", "unknown rate", "drain time", "places", "limits", "budgets",
+    "flood", "minimum", "maximum",
 ]
 # fmt: on
 """What determines the number of workers; see docs/reference/commands.md."""
@@ -29,7 +29,7 @@ GROW_ABOVE, SHRINK_BELOW = 1.1, 0.75
 """The number changes if more than the first part of the current workers are needed, or less than the second."""
 
 SHRINK_AFTER_S = 60.0
-"""Seconds for which fewer workers must have been needed before the number is reduced."""
+"""Seconds for which fewer workers must have been needed before the number is reduced, at least."""
 
 LONG_PART = 100
 """One in so many slots of a sample counts as one with a long queue."""
@@ -95,6 +95,8 @@ class Work:
 
     Args:
         phase: of the crawl; None if there is no frontier of this name.
+        epoch: identifies the crawl.
+        is_lost: the crawl of the last reading has vanished, so the server has probably lost it.
         is_paused: by an operator.
         pending: number of pending requests.
         leased: number of leased requests.
@@ -103,6 +105,7 @@ class Work:
         is_starting: a worker has joined just now, or hasn't read all start requests.
         slots: those with pending requests, or a random sample of them; empty if all requests can start at any time.
         workers: number of workers at work.
+        known: number of workers that the frontier knows, with silent ones: after an outage all are silent for a while.
         satisfied: number of those that got as many requests as they asked for.
         measured_workers: average number of workers while the rate was measured.
         done_per_s: requests done per second; None if unknown.
@@ -110,6 +113,8 @@ class Work:
     """
 
     phase: str | None
+    epoch: str = ""
+    is_lost: bool = False
     is_paused: bool = False
     pending: int = 0
     leased: int = 0
@@ -118,6 +123,7 @@ class Work:
     is_starting: bool = False
     slots: Sequence[SlotWork] = ()
     workers: int = 0
+    known: int = 0
     satisfied: int = 0
     measured_workers: float = 0
     done_per_s: float | None = None
@@ -238,16 +244,21 @@ class Advice:
 class Scaler:
     """Gives advice repeatedly, so that the number doesn't follow every change.
 
-    It grows when two successive readings say so, and shrinks when all of the last `SHRINK_AFTER_S` seconds do.
+    It grows when two successive readings say so, and shrinks when all of the last `SHRINK_AFTER_S` seconds do, or the
+    last `lease_ttl_s` if that is longer: a server that has lost data gets it back from its workers within that time.
 
     Args:
         goals: what the operators want.
+        lease_ttl_s: seconds for which a silent worker counts as alive.
     """
 
-    def __init__(self, goals: Goals) -> None:
+    def __init__(self, goals: Goals, lease_ttl_s: float = 0.0) -> None:
         self._goals = goals
+        self._hold_s = max(SHRINK_AFTER_S, lease_ttl_s)
         self._needed: deque[tuple[float, float]] = deque()
         self._last: int | None = None
+        self._epoch: str | None = None
+        self._missing_since_s: float | None = None
 
     def advise(self, work: Work, now_s: float) -> Advice:
         """Return how many workers are useful.
@@ -255,12 +266,38 @@ class Scaler:
         Args:
             now_s: seconds that never go back.
         """
-        while self._needed and now_s - self._needed[0][0] >= SHRINK_AFTER_S:
+        # Each need holds until the next reading, however long the server was unavailable in between.
+        while len(self._needed) > 1 and now_s - self._needed[1][0] >= self._hold_s:
             self._needed.popleft()
+        work = replace(work, is_lost=self._has_lost(work, now_s))
         advice = advise(work, self._goals, self._last, [needed for _, needed in self._needed])
         self._needed.append((now_s, advice.needed))
         self._last = advice.workers
         return advice
+
+    def is_unknown(self, work: Work, now_s: float) -> bool:
+        """Return whether there is no frontier, and nothing is known about an earlier one that the server may have lost.
+
+        Args:
+            now_s: seconds that never go back.
+        """
+        if work.phase is not None or work.has_seeds or self._last is not None:
+            return False
+        self._missing_since_s = now_s if self._missing_since_s is None else self._missing_since_s
+        return now_s - self._missing_since_s < self._hold_s
+
+    def _has_lost(self, work: Work, now_s: float) -> bool:
+        """Return whether the open crawl has vanished, or an earlier one that has ended is there in its place."""
+        if work.phase not in (None, "ended"):
+            self._epoch = work.epoch
+        if self._epoch in (None, work.epoch):
+            self._missing_since_s = None
+            return False
+        since_s = now_s if self._missing_since_s is None else self._missing_since_s
+        is_lost = now_s - since_s < self._hold_s
+        self._missing_since_s = since_s if is_lost else None
+        self._epoch = self._epoch if is_lost else None
+        return is_lost
 
 
 def advise(work: Work, goals: Goals, current: int | None = None, lately: Sequence[float] = ()) -> Advice:
@@ -270,7 +307,7 @@ def advise(work: Work, goals: Goals, current: int | None = None, lately: Sequenc
         current: number of workers that the last answer was; None to use those at work.
         lately: numbers that were needed in the last `SHRINK_AFTER_S` seconds, the latest one last.
     """
-    current = work.workers if current is None else current
+    current = max(work.workers, work.known) if current is None else current
     found = _Finding(work, goals, current)
     needed, bound, why = found.needed()
     workers = 0 if bound == "ended" else _steadied(needed, current, lately)
@@ -355,6 +392,8 @@ class _Finding:
         work = self._work
         if work.has_seeds:
             return 1.0, "waiting", "seeds wait for a worker"
+        if work.is_lost:
+            return 0.0, "lost", "the server has probably lost the crawl, which its workers restore"
         if work.phase in (None, "ended"):
             return 0.0, "ended", "the crawl has ended" if work.phase else "no crawl has begun"
         if work.is_due_soon:

@@ -50,6 +50,7 @@ def read_work(inspector: Inspector, seeds_keys: Sequence[str], *, places: int, p
     in_slots = max(1, status.slots) * (places_per_slot or inf)
     return Work(
         phase=status.state.phase,
+        epoch=status.state.epoch,
         is_paused="paused" in status.state.orders,
         pending=status.counts["pending"],
         leased=status.counts["leased"],
@@ -58,6 +59,7 @@ def read_work(inspector: Inspector, seeds_keys: Sequence[str], *, places: int, p
         is_starting=any(_is_starting(worker, status.now_ms) for worker in at_work),
         slots=slots,
         workers=len(at_work),
+        known=sum(not (worker.stop or worker.is_paused) for worker in status.workers),
         satisfied=sum(not worker.is_hungry for worker in at_work),
         measured_workers=_average_number(at_work, status.pace),
         done_per_s=status.pace.done_per_s if _is_measured(status.pace) else None,

@@ -6,13 +6,20 @@ from typing import Any
 
 import pytest
 from redis import Redis
+from scrapy.settings import Settings
 
 from scrapy_prioqueue.frontier.policy import Budget, Closing, Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.monitoring import work
+from scrapy_prioqueue.monitoring.adviser import Adviser
+from scrapy_prioqueue.monitoring.reading import FrontierReading
 from scrapy_prioqueue.rank import rank_of
+from scrapy_prioqueue.settings import Config
 from tests.commands.conftest import Run
 from tests.contract.backends import RedisBackend, ack, labelled_push, push
+from tests.support.clocks import Clock
 from tests.support.servers import RedisServer, StartServer
 
 MINUTE = {"PRIOQUEUE_SCALE_DRAIN_TIME": 60}
@@ -109,12 +116,44 @@ def test_watch_stores_the_number_as_the_length_of_a_list_that_expires(
         assert not client.exists(key)
 
 
+def test_neither_an_outage_nor_an_emptied_server_sends_workers_away(
+    redis_server_factory: StartServer, frontier_name: str
+) -> None:
+    server, clock = redis_server_factory(), Clock()
+    config = Config.from_settings(Settings({"PRIOQUEUE_REDIS_URL": server.url, "PRIOQUEUE_LEASE_TTL": 90}), "x")
+    inspector = Inspector(Link(server.url), frontier_name)
+    adviser, reading = Adviser(config, clock=clock), FrontierReading(inspector, clock=clock)
+
+    def answer_after(seconds: float) -> tuple[int, Any]:
+        clock.advance(seconds)
+        status, document = adviser.answer(reading)
+        return status, document.get("workers", document.get("error"))
+
+    assert answer_after(0)[0] == 503
+    backend = RedisBackend(frontier_name, server.url)
+    for worker in "abc":
+        backend.join(worker, clock=None).commit(*(push(f"{worker}{number}") for number in range(20)))
+    assert answer_after(15) == (200, 3)
+    server.kill()
+    status, error = answer_after(2)
+    assert status == 503
+    assert "can't be used" in error
+    server.start()
+    server.client().flushall()
+    assert [answer_after(seconds) for seconds in (15, 60, 29)] == [(200, 3)] * 3
+    assert answer_after(15) == (200, 0)
+    backend.close()
+
+
 def test_a_full_server_keeps_the_number(
     run: Run, redis_server_factory: StartServer, frontier_name: str, keys: Keys
 ) -> None:
     server = redis_server_factory()
     settings = {"PRIOQUEUE_REDIS_URL": server.url, "PRIOQUEUE_SCALE_MIN": 2}
     client: Any = server.client()
+    backend = RedisBackend(frontier_name, server.url)
+    backend.join("w1", clock=None)
+    backend.close()
     run("scale", "--watch", "--count", "1", settings=settings)
     client.expire(keys.of("scale"), 10)
     client.config_set("maxmemory", 1)

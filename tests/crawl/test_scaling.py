@@ -37,12 +37,13 @@ def test_a_fleet_grows_for_what_can_run_and_not_for_a_limited_site_and_ends_with
         "PRIOQUEUE_SCALE_MAX": MOST,
     }
     config = Config.from_settings(Settings({**on_redis.settings, **settings}), "follower")
-    inspector, adviser = Inspector(Link(config.redis_url), config.name), Adviser(config)
+    inspector = Inspector(Link(config.redis_url), config.name)
     fleet = Fleet(lambda: on_redis.start(settings=settings), lambda: adviser.read(inspector))
 
     # No worker is useful before a crawl has begun, so somebody starts the first one.
     fleet.workers.append(on_redis.start(settings=settings))
-    wait_until(lambda: adviser.read(inspector).workers, what="the crawl has begun", within=WITHIN_S)
+    wait_until(lambda: inspector.state() is not None, what="the crawl has begun", within=WITHIN_S)
+    adviser = Adviser(config)
     alone = fleet.follow_until(lambda _: len(site.visits) > SLOW / 2, what="slow pages", within=WITHIN_S)
     assert {advice.workers for advice in alone} == {1}
     assert "limits" in {advice.bound_by for advice in alone}

@@ -202,6 +202,55 @@ def test_a_fleet_shrinks_to_one_worker_for_a_slow_slot() -> None:
     assert crawl.numbers == sorted(crawl.numbers, reverse=True)
 
 
+LOST = [
+    pytest.param(Work(None), id="vanished"),
+    pytest.param(Work(None, has_seeds=True), id="vanished, with new seeds"),
+    pytest.param(Work("ended", "earlier"), id="an earlier crawl is back, which has ended"),
+    pytest.param(Work("open", "earlier", pending=1), id="an earlier crawl is back, which is open"),
+    pytest.param(Work("open", "now", known=5), id="the same crawl is back without its newest writes"),
+]
+
+
+@pytest.mark.parametrize("outage_s", [0, 600])
+@pytest.mark.parametrize("work", LOST)
+@pytest.mark.parametrize("ttl_s", [10, 300])
+def test_no_worker_is_sent_away_while_the_fleet_may_restore_what_the_server_has_lost(
+    work: Work, outage_s: float, ttl_s: float
+) -> None:
+    scaler = Scaler(GOALS, ttl_s)
+    busy = replace(work_of([SlotWork(4_000)], 5), epoch="now")
+    at_s = 0.0
+    while at_s < 30:
+        number = scaler.advise(busy, at_s).workers
+        at_s += 15
+    assert number == 5
+
+    lost_s = at_s = at_s + outage_s
+    while at_s < lost_s + max(ttl_s, SHRINK_AFTER_S):
+        assert scaler.advise(work, at_s).workers == 5
+        at_s += 15
+    advice = scaler.advise(work, at_s)
+
+    assert advice.workers == (1 if work.left or work.has_seeds else 0)
+    assert advice.bound_by != "lost"
+    # What the workers have restored is another crawl, whose end counts at once.
+    scaler.advise(replace(busy, epoch="restored"), at_s + 15)
+    assert scaler.advise(Work("ended", "restored"), at_s + 30).workers == 0
+
+
+def test_without_a_frontier_nothing_is_known_at_first() -> None:
+    scaler = Scaler(GOALS, 100)
+
+    assert [scaler.is_unknown(Work(None), at_s) for at_s in (7.0, 106.0, 107.0)] == [True, True, False]
+    assert (scaler.advise(Work(None), 107.0).workers, scaler.is_unknown(Work(None), 108.0)) == (0, False)
+    assert not Scaler(GOALS).is_unknown(Work(None, has_seeds=True), 0.0)
+
+
+def test_silent_workers_count_until_it_is_known_what_they_do() -> None:
+    """After an outage all workers are silent for some seconds."""
+    assert advise(Work("open", pending=1_000, known=5), GOALS).workers == 5
+
+
 def test_a_need_that_varies_does_not_change_the_number() -> None:
     scaler, dice = Scaler(GOALS), random.Random(1)
     work = work_of([SlotWork(8_000)], 10)

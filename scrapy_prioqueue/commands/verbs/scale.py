@@ -14,10 +14,10 @@ from scrapy_prioqueue.commands.options import count, seconds
 from scrapy_prioqueue.commands.output import Cell, counted, duration, number, pairs, rate
 from scrapy_prioqueue.commands.verb import FINE, Verb
 from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable
-from scrapy_prioqueue.monitoring.adviser import Adviser, write_scale_key
+from scrapy_prioqueue.monitoring.adviser import Adviser, FrontierMissing, write_scale_key
 from scrapy_prioqueue.monitoring.scaling import Advice
 
-WATCH_S = 15.0
+WATCH_S, RETRY_S = 15.0, 1.0
 
 
 class ScaleVerb(Verb):
@@ -41,10 +41,12 @@ class ScaleVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         adviser = Adviser(context.config)
         if options.watch is None:
-            advice = adviser.read(context.inspector)
-            if not advice.workers:
-                # Without a frontier the user is told so, as by other verbs.
+            try:
+                advice = adviser.read(context.inspector)
+            except FrontierMissing:
+                # This says why, as for other verbs.
                 context.state()
+                raise
             context.output.found(advice, drawing(advice, context.name))
             return FINE
         try:
@@ -56,24 +58,25 @@ class ScaleVerb(Verb):
 
 
 def _watch(context: Context, adviser: Adviser, options: Namespace) -> None:
-    """Store the number repeatedly; while the server is unavailable or full, retry."""
-    output, pause, done = context.output, Event(), 0
+    """Store the number repeatedly; while it is unknown, or the server unavailable or full, retry."""
+    output, pause, done, trouble = context.output, Event(), 0, ""
     while True:
+        before, trouble, pause_s = trouble, "", options.watch
         try:
             advice = adviser.read(context.inspector)
             write_scale_key(context.link, context.name, advice.workers)
             document: object = advice
             line = f"{counted(advice.workers, 'worker')} useful, {number(advice.running)} running: {advice.why}"
-        except (FrontierUnavailable, FrontierFull) as error:
-            document, line = {"error": str(error)}, f"{error}; trying again"
-        if output.as_json:
-            output.json_line(document)
-        else:
-            output.show(line)
+        except (FrontierUnavailable, FrontierFull, FrontierMissing) as error:
+            # A server that comes back empty has lost the number, too, so it is stored again soon.
+            trouble, pause_s = str(error), min(options.watch, RETRY_S)
+            document, line = {"error": trouble}, f"{trouble}; trying again"
+        if not trouble or trouble != before:
+            output.json_line(document) if output.as_json else output.show(line)
         done += 1
         if done == options.count:
             return
-        pause.wait(options.watch)
+        pause.wait(pause_s)
 
 
 def drawing(advice: Advice, name: str) -> RenderableType:
