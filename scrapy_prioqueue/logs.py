@@ -8,8 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from scrapy_prioqueue.errors import SettingError
+
 if TYPE_CHECKING:
     from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
 
     Adapter = logging.LoggerAdapter[logging.Logger]
 else:
@@ -35,6 +38,16 @@ def dead_letter(request: Request | None, reason: str, letter_id: int | None) -> 
     """Return the fields of a record about a dead letter; without a request if it can't be decoded."""
     url = None if request is None else request.url
     return event("request_dead_lettered", url=url, reason=reason, letter_id=letter_id)
+
+
+@contextmanager
+def wrong_settings_named(logger: logging.Logger, crawler: Crawler) -> Iterator[None]:
+    """Log a wrong setting in a line of its own: Scrapy shows the exception only between two tracebacks of its own."""
+    try:
+        yield
+    except SettingError as error:
+        logger.error("Closing: %s", error, extra={"spider": crawler.spider})
+        raise
 
 
 class CrawlLog(Adapter):

@@ -39,7 +39,7 @@ from scrapy_prioqueue.frontier.base import Frontier, FrontierConfig, Joined
 from scrapy_prioqueue.frontier.processes import process_info
 from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.invocation import Invocation, running_command
-from scrapy_prioqueue.logs import CrawlLog, event, name_crawl
+from scrapy_prioqueue.logs import CrawlLog, event, name_crawl, wrong_settings_named
 from scrapy_prioqueue.monitoring.worker import check_installed, serve_worker
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues.base import ClosedQueue, RequestQueue
@@ -99,13 +99,16 @@ class Scheduler(BaseScheduler):
         """
         command = running_command()
         try:
-            config = _config(crawler, command)
-        except SettingError as error:
-            # Scrapy shows this exception only between two tracebacks of its own.
-            logger.error("Closing: %s", error, extra={"spider": crawler.spider})
+            with wrong_settings_named(logger, crawler):
+                return cls._built(crawler, command)
+        except SettingError:
             if command is not None:
                 command.fail()
             raise
+
+    @classmethod
+    def _built(cls, crawler: Crawler, command: Invocation | None) -> Scheduler:
+        config = _config(crawler, command)
         assert crawler.spider is not None
         name_crawl(crawler.spider, config.name, config.worker_id)
         if command is None or command.crawls(config.crawl_commands, crawler.settings["COMMANDS_MODULE"]):

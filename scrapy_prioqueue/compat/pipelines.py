@@ -19,7 +19,7 @@ from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
 
 from scrapy_prioqueue.engine import HAS_ASYNC_ITEM_PROCESSING, Engine, StatCounter
 from scrapy_prioqueue.frontier.redis.items import ItemData, ItemTooLarge, RedisItems
-from scrapy_prioqueue.logs import CrawlLog
+from scrapy_prioqueue.logs import CrawlLog, wrong_settings_named
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.runtime import Runner, pause, suitable_runner
 from scrapy_prioqueue.settings import Config
@@ -68,7 +68,8 @@ class RedisPipeline:
         """
         settings, spider = crawler.settings, crawler.spider
         assert spider is not None
-        config, theirs = Config.from_settings(settings, spider.name, str), server_of(settings)
+        with wrong_settings_named(logger, crawler):
+            config, theirs = Config.from_settings(settings, spider.name, str), server_of(settings)
         url, options = config.redis_url, config.redis_options
         if theirs.url is not None and is_set(settings, "PRIOQUEUE_REDIS_URL"):
             # The project has moved only the frontier to another server; the readers of its items use the old one.

@@ -12,7 +12,7 @@ from itemadapter import ItemAdapter
 from scrapy import Spider
 
 from scrapy_prioqueue.engine import StatCounter, watch_items
-from scrapy_prioqueue.logs import CrawlLog
+from scrapy_prioqueue.logs import CrawlLog, wrong_settings_named
 from scrapy_prioqueue.queues import endings
 from scrapy_prioqueue.queues.lineages import CONFIDENCE_META, LINEAGE_META
 from scrapy_prioqueue.queues.recording import confidence_stat
@@ -47,7 +47,8 @@ class LineagePipeline:
         Raises:
             SettingError: it is invalid.
         """
-        return cls(crawler, lineage_fields(crawler.settings))
+        with wrong_settings_named(logger, crawler):
+            return cls(crawler, lineage_fields(crawler.settings))
 
     def open_spider(self, spider: Spider | None = None) -> None:
         """Begin to track which page each item comes from, since Scrapy doesn't pass that to pipelines."""

@@ -13,6 +13,7 @@ from scrapy.http import Response
 from scrapy.utils.response import response_status_message
 
 from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD
+from scrapy_prioqueue.logs import wrong_settings_named
 from scrapy_prioqueue.middlewares.backoff import backoff_s
 from scrapy_prioqueue.queues import endings
 from scrapy_prioqueue.queues.endings import Dead, described
@@ -42,7 +43,8 @@ class RetryMiddleware(ScrapyRetryMiddleware):
         Raises:
             SettingError: `PRIOQUEUE_RETRY_BACKOFF` is invalid.
         """
-        backoff_of(crawler.settings)
+        with wrong_settings_named(logging.getLogger(__name__), crawler):
+            backoff_of(crawler.settings)
         middleware = cls(crawler.settings)
         middleware.crawler = crawler
         return middleware

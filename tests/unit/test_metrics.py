@@ -108,13 +108,18 @@ def test_an_address_of_ipv6_is_possible() -> None:
         pytest.skip(f"this machine has no IPv6: {error}")
 
 
-def test_a_worker_without_the_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_without_the_package_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(serving, "find_spec", lambda _: None)
     crawler = get_crawler(Spider, {"PRIOQUEUE_METRICS_PORT": 0})
     crawler.spider = Spider("books")
 
     with pytest.raises(SettingError, match=re.escape('pip install "scrapy-prioqueue[metrics]"')):
         Scheduler.from_crawler(crawler)
+    assert caplog.messages == [
+        'Closing: PRIOQUEUE_METRICS_PORT = 0: needs prometheus-client: pip install "scrapy-prioqueue[metrics]"'
+    ]
 
 
 def test_a_worker_on_scrapys_own_queue_serves_its_stats() -> None:

@@ -7,11 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from scrapy import Spider
 from scrapy.settings import BaseSettings, Settings
 from scrapy.squeues import FifoMemoryQueue
+from scrapy.utils.test import get_crawler
 
+from scrapy_prioqueue.compat.pipelines import RedisPipeline
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.seen import NEVER_S, SeenPolicy
+from scrapy_prioqueue.middlewares.lineage import LineagePipeline
+from scrapy_prioqueue.middlewares.retry import RetryMiddleware
+from scrapy_prioqueue.scheduler import Scheduler
 from scrapy_prioqueue.settings import DEFAULT_REDIS_URL, SEEDS_KEY, SETTINGS, Config, TierRule
 
 SECRET = "hunter2"
@@ -528,3 +534,25 @@ def test_as_many_tiers_as_the_rank_has_room_for() -> None:
 def test_a_bloom_filter_stores_no_times() -> None:
     with pytest.raises(SettingError, match="PRIOQUEUE_REVISIT_AFTER.*'compact'"):
         read({"PRIOQUEUE_SEEN": "bloom", "PRIOQUEUE_REVISIT_AFTER": 60})
+
+
+@pytest.mark.parametrize(
+    ("component", "name"),
+    [
+        (Scheduler, "PRIOQUEUE_TIERS"),
+        (RetryMiddleware, "PRIOQUEUE_RETRY_BACKOFF"),
+        (LineagePipeline, "PRIOQUEUE_LINEAGE_FIELDS"),
+        (RedisPipeline, "PRIOQUEUE_TIERS"),
+    ],
+)
+def test_each_component_names_a_wrong_setting_in_a_line_of_its_own(
+    component: Any, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    crawler = get_crawler(Spider, {name: 5})
+    crawler.spider = Spider("books")
+
+    with pytest.raises(SettingError) as caught:
+        component.from_crawler(crawler)
+
+    assert caplog.messages == [f"Closing: {caught.value}"]
+    assert str(caught.value).startswith(f"{name} = 5: ")
