@@ -115,10 +115,10 @@ class FleetTotals:
     """The runs of one crawl together.
 
     Args:
-        runs: their number; at most the newest 1,000 are known.
+        runs: their number.
         lost: runs that ended without a report, whose last figures are included.
         running: runs that have not ended.
-        hosts: number of machines.
+        hosts: number of machines of the newest 1,000 runs.
         began_ms: when the first of them joined.
         ended_ms: when the last of them was heard of.
         stats: sums of the numbers in Scrapy's stats; of those that can't be summed, the maximum or minimum.
@@ -213,28 +213,51 @@ def read_run(run_id: str, stored: bytes, heard_ms: int, alive: Collection[str]) 
 def read_stats(stored: bytes | None) -> Stats:
     """Return stored stats, none if they can't be read."""
     try:
-        found = json.loads(stored or b"{}")
-        return {str(name): number for name, value in found.items() if (number := number_of(value)) is not None}
+        return _numbers(json.loads(stored or b"{}"))
     except (AttributeError, ValueError):
         return {}
+
+
+def _numbers(found: Mapping[str, Any]) -> Stats:
+    return {name: number for name, value in found.items() if (number := number_of(value)) is not None}
 
 
 # Totals
 
 
-def totals_of(runs: Sequence[Run], stats: Iterable[Stats]) -> FleetTotals:
-    """Return the totals of some runs with their stats."""
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Runs of a crawl whose records aren't kept any more, together; see `FleetTotals`."""
+
+    runs: int = 0
+    lost: int = 0
+    began_ms: int = 0
+    stats: Stats = field(default_factory=dict)
+
+
+def read_dropped(stored: bytes | None) -> Dropped:
+    """Return the stored sums of dropped runs, none if they can't be read."""
+    try:
+        found = json.loads(stored or b"{}")
+        numbers = {name: int(found.get(name, 0)) for name in ("runs", "lost", "began_ms")}
+        return Dropped(**numbers, stats=_numbers(found.get("stats", {})))
+    except (AttributeError, TypeError, ValueError):
+        return Dropped()
+
+
+def totals_of(runs: Sequence[Run], stats: Iterable[Stats], dropped: Dropped) -> FleetTotals:
+    """Return the totals of some runs with their stats, and of those that were dropped."""
     counted: dict[str, float] = {}
-    for each in stats:
+    for each in (dropped.stats, *stats):
         for name, value in each.items():
             counted[name] = value if name not in counted else _joined(name, counted[name], value)
     states = Counter(run.state for run in runs)
     return FleetTotals(
-        runs=len(runs),
-        lost=states["lost"],
+        runs=dropped.runs + len(runs),
+        lost=dropped.lost + states["lost"],
         running=states["running"],
         hosts=len({run.host for run in runs}),
-        began_ms=min((run.joined_ms for run in runs), default=0),
+        began_ms=min(filter(None, (dropped.began_ms, *(run.joined_ms for run in runs))), default=0),
         ended_ms=max((run.heard_ms for run in runs), default=0),
         stats=dict(sorted(counted.items())),
     )

@@ -15,7 +15,6 @@ from scrapy_prioqueue.frontier.redis.operators.findings import Status, WorkerFou
 from scrapy_prioqueue.frontier.redis.operators.frontiers import frontier_names
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.servers import version_text
-from scrapy_prioqueue.frontier.runs import Figures
 from scrapy_prioqueue.monitoring.metrics import Metric, Values, families
 from scrapy_prioqueue.monitoring.reading import SHARE, FrontierReading, Reading
 
@@ -41,13 +40,13 @@ class FrontierSeen:
     Args:
         status: None if there is no such frontier, or if it can't be read.
         letters: dead letters by reason.
-        runs: what the workers of this crawl have reported.
+        reported: sums of what the workers of this crawl have reported, empty if none has.
         age_s: age of the status in seconds, None if it was never read.
     """
 
     status: Status | None = None
     letters: Mapping[str, int] = field(default_factory=dict)
-    runs: Sequence[Figures] = ()
+    reported: Mapping[str, Any] = field(default_factory=dict)
     age_s: float | None = None
 
 
@@ -63,10 +62,7 @@ def _count(name: str, counter: str, doc: str) -> Metric[FrontierSeen]:
 
 def _reported(name: str, figure: str, doc: str) -> Metric[FrontierSeen]:
     """Return a counter that adds up what workers have reported."""
-    return Metric(
-        *(name, "counter", doc),
-        lambda seen: sum(getattr(run, figure) for run in seen.runs) if seen.runs else None,
-    )
+    return Metric(name, "counter", doc, lambda seen: seen.reported.get(figure))
 
 
 WORKER_STATES = ("busy", "idle", "paused", "blocked", "stopping", "silent")
@@ -164,7 +160,7 @@ FRONTIER_METRICS: Sequence[Metric[FrontierSeen]] = (
         "prioqueue_pages_total",
         "counter",
         "Pages done in this crawl by tier, as reported by workers.",
-        lambda seen: sum((Counter(run.tiers) for run in seen.runs), Counter()),
+        lambda seen: seen.reported.get("by_tier"),
         labels=("tier",),
     ),
     _reported("prioqueue_items_total", "items", "Items scraped in this crawl, as reported by workers."),
@@ -425,8 +421,7 @@ class FleetCollector:
         status = inspector.status(self._seeds_keys)
         if status is None:
             return None
-        runs = [run.figures for run in inspector.runs() if run.epoch == status.state.epoch]
-        return FrontierSeen(status, inspector.letters_by_reason(), runs)
+        return FrontierSeen(status, inspector.letters_by_reason(), inspector.sums())
 
     def _checked(self, name: str, reading: Reading[T]) -> Reading[T]:
         """Return a reading, and report a new trouble."""

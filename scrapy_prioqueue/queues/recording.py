@@ -37,6 +37,9 @@ logger = logging.getLogger(__name__)
 FIRST_S, LAST_S = 1.0, 10.0
 """Seconds between two reports: a tenth of the age of the run, between these two, give or take `JITTER`."""
 
+LATEST_S = 300.0
+"""Seconds after which a worker without anything new reports nevertheless, so that its run isn't the oldest one."""
+
 JITTER = 0.2
 
 MOST_STATS, LONGEST_NAME, LONGEST_REASON = 200, 100, 500
@@ -154,7 +157,7 @@ class RunReports:
 
     def _note_stored(self, sample_in_s: float, figures: Figures) -> None:
         self._running, self._is_refused = None, False
-        self._stored, self._sample_at = figures, self._clock() + sample_in_s
+        self._stored, self._sample_at = figures, self._clock() + min(sample_in_s, LATEST_S)
 
     def _note_failed(self, failure: Failure) -> None:
         self._running, error = None, failure.value

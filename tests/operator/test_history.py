@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,17 @@ from scrapy_prioqueue.frontier.base import Recall, Report
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.operators.operator import Operator
-from scrapy_prioqueue.frontier.runs import Figures, latency_class
+from scrapy_prioqueue.frontier.runs import (
+    Dropped,
+    Figures,
+    Run,
+    Stats,
+    latency_class,
+    read_stats,
+    record_json,
+    stats_json,
+    totals_of,
+)
 from scrapy_prioqueue.rank import TIER_WIDTH
 from tests.contract.backends import RedisBackend, Worker, ack, fail, push
 from tests.support.servers import RedisServer
@@ -129,6 +140,42 @@ def test_the_newest_thousand_runs_are_kept(
         MOST_RUNS
     ] * 3
     assert [run.figures.pages for run in inspector.runs()] == [1]
+
+
+def test_runs_that_are_no_longer_kept_stay_in_the_totals_and_counters(
+    operator: Operator, inspector: Inspector, backend: RedisBackend, redis_server: RedisServer
+) -> None:
+    worker = backend.join(worker_info={"host": "a"})
+    record(worker, report(pages=1, items=1, tiers={"high": 1}, stats={"x": 1}))
+    (run,), keys, client = inspector.runs(), operator.keys, redis_server.client()
+    began_ms = run.joined_ms
+    names = ("item_scraped_count", "request_depth_max", "max", "memusage/startup", "a/min", "min_x", "maximal", "x-max")
+    runs: list[Run] = [run]
+    stats: list[Stats] = [{"x": 1.0}]
+    for number in range(MOST_RUNS + 50):
+        backend.clock.advance(0.001)
+        reason, heard_ms = "" if number % 7 else "finished", backend.clock.now_ms
+        identity: dict[str, Any] = {"worker": "w", "epoch": run.epoch, "joined_ms": began_ms - number, "host": "a"}
+        state: Any = "closed" if reason else "lost"
+        runs.append(Run(f"run{number}", state=state, heard_ms=heard_ms, figures=Figures(reason=reason), **identity))
+        stats.append({name: (number * 37) % 101 - 50.5 for name in names if number % 3} | {"n/\u202e\ud800?": 1})
+        client.hset(keys.of("runs"), f"run{number}", record_json(Figures(reason=reason), **identity))
+        client.hset(keys.of("numbers"), f"run{number}", stats_json(stats[-1]))
+        client.zadd(keys.of("ran"), {f"run{number}": heard_ms})
+    stats = [read_stats(stats_json(each).encode()) for each in stats]
+    client.zadd(keys.of("ran"), {run.run_id: heard_ms})
+
+    backend.clock.advance(1)
+    record(worker, report(pages=3, items=2, tiers={"high": 2, "low": 1}, stats={"x": 3}))
+    stats[0], runs[0] = {"x": 3}, replace(run, heard_ms=backend.clock.now_ms)
+
+    assert len(inspector.runs()) == MOST_RUNS
+    found = inspector.totals()
+    assert found is not None
+    assert found.stats == pytest.approx(totals_of(runs, stats, Dropped()).stats)
+    assert replace(found, stats={}) == replace(totals_of(runs, stats, Dropped()), stats={})
+    sums = inspector.sums()
+    assert (sums["items"], sums["by_tier"]) == (2, {"high": 2, "low": 1})
 
 
 def test_a_run_is_recorded_anew_on_a_server_that_has_lost_it_when_the_worker_has_joined_again(

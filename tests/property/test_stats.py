@@ -17,7 +17,7 @@ from scrapy.utils.test import get_crawler
 
 from scrapy_prioqueue.commands.verbs.status import runs_text, stats_table
 from scrapy_prioqueue.engine import StatCounter
-from scrapy_prioqueue.frontier.runs import Run, read_run, read_stats, record_json, stats_json, totals_of
+from scrapy_prioqueue.frontier.runs import Dropped, Run, read_run, read_stats, record_json, stats_json, totals_of
 from scrapy_prioqueue.monitoring.worker import WorkerCollector
 from scrapy_prioqueue.pump.round_trips import RoundTrips
 from scrapy_prioqueue.queues.base import ClosedQueue
@@ -87,7 +87,7 @@ def test_no_stat_stops_a_report_or_a_scrape(stats: dict[Any, Any], reason: str) 
     assert isinstance(run, Run)
     assert run.state == "closed"
     assert min(run.figures.items, run.figures.errors, run.figures.retries, run.figures.dead) >= 0
-    totals = totals_of([run] * 3, [read_stats(numbers.encode())] * 3)
+    totals = totals_of([run] * 3, [read_stats(numbers.encode())] * 3, Dropped())
     runs_text(totals)
     stats_table(totals)
 

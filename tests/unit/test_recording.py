@@ -12,7 +12,16 @@ from scrapy.utils.test import get_crawler
 
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
 from scrapy_prioqueue.frontier.base import Report
-from scrapy_prioqueue.frontier.runs import FleetTotals, Run, latency_class, latency_s, read_run, read_stats, totals_of
+from scrapy_prioqueue.frontier.runs import (
+    Dropped,
+    FleetTotals,
+    Run,
+    latency_class,
+    latency_s,
+    read_run,
+    read_stats,
+    totals_of,
+)
 from scrapy_prioqueue.pump.round_trips import RoundTrips
 from scrapy_prioqueue.queues.recording import MOST_COUNTED, MOST_SHOWN, OTHERS, Coverage, RunReports, confidence_stat
 from scrapy_prioqueue.rank import TIER_WIDTH
@@ -183,6 +192,7 @@ def test_sums_of_stats_are_sums_and_the_largest_is_the_largest() -> None:
     found = totals_of(
         [run_of(host="a"), run_of(host="b", state="lost", joined_ms=1), run_of(host="a", heard_ms=7001)],
         [{"x": 1, "request_depth_max": 3}, {"memusage/startup": 4, "time_min": 2}, {"x": 2.5, "request_depth_max": 2}],
+        Dropped(),
     )
 
     stats = {"memusage/startup": 4, "request_depth_max": 3, "time_min": 2, "x": 3.5}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import ceil
-from typing import Any
+from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 
@@ -78,6 +78,11 @@ from scrapy_prioqueue.frontier.redis.wire import (
 )
 from scrapy_prioqueue.frontier.runs import FleetTotals
 from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, MOST_SLOTS, Blocked, SlowPage, Waits
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
 
 REAP_LIMIT = 50
 """Maximum number of expired leases that one exchange returns, so that no script call takes long."""
@@ -504,15 +509,24 @@ class RedisFrontier(Frontier):
 
     async def leave(self, report: Report | None = None) -> FleetTotals | None:
         if report is not None:
-            # Without it this run will count as lost, which is no reason to stay.
-            with suppress(FrontierUnavailable):
-                await self._recorder.record(report)
+            await self._reported(self._recorder.record(report))
         reply = await self._session.call("leave", (*self._session.arguments(), self._session.ttl_ms))
         if reply[0] != OK or not reply[1]:
             return None
-        totals = None if report is None else await self._recorder.totals()
+        totals = None if report is None else await self._reported(self._recorder.totals())
         await self._session.clear(reply[1].decode())
         return totals
+
+    async def _reported(self, call: Awaitable[T]) -> T | None:
+        """Return the result of a call that only reports on this run; one that fails is no reason to stay."""
+        try:
+            return await call
+        except FrontierUnavailable:
+            # The run will count as lost.
+            return None
+        except Exception:
+            logger.exception("Unexpected error in the last report on this run")
+            return None
 
     async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
         found: list[DeadLetter] = []

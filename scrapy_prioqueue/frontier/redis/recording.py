@@ -16,6 +16,7 @@ from scrapy_prioqueue.frontier.redis.wire import OK, decoded
 from scrapy_prioqueue.frontier.runs import (
     Figures,
     FleetTotals,
+    read_dropped,
     read_run,
     read_stats,
     record_json,
@@ -86,7 +87,7 @@ class Recorder:
     async def totals(self) -> FleetTotals | None:
         """Return the totals of all runs of this crawl, which have ended; None if they can't be read."""
         try:
-            ids, runs, stats = await self._connection.ask(self._read_all)
+            ids, runs, stats, dropped = await self._connection.ask(self._read_all)
         except FrontierUnavailable:
             return None
         found = [
@@ -95,19 +96,19 @@ class Recorder:
             if (run := read_run(decoded(run_id), value or b"", int(at), ())) is not None
             and run.epoch == self._session.epoch
         ]
-        return totals_of([run for run, _ in found], [numbers for _, numbers in found])
+        return totals_of([run for run, _ in found], [numbers for _, numbers in found], read_dropped(dropped))
 
-    async def _read_all(self, client: Redis) -> tuple[Any, Any, Any]:
+    async def _read_all(self, client: Redis) -> tuple[Any, Any, Any, Any]:
         since_ms, of = self._session.created_ms, self._keys.of
         ids: Any = await client.zrange(of("ran"), since_ms, "+inf", byscore=True, withscores=True)
         names = [run_id for run_id, _ in ids]
         if not names:
-            return (), (), ()
+            return (), (), (), None
         pipeline = client.pipeline(transaction=False)
         pipeline.hmget(of("runs"), names)
         pipeline.hmget(of("numbers"), names)
-        runs, stats = await pipeline.execute()
-        return ids, runs, stats
+        pipeline.hget(of("history"), "dropped")
+        return ids, *await pipeline.execute()
 
     async def close(self) -> None:
         """Close the connection."""

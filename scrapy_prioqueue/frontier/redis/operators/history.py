@@ -12,7 +12,7 @@ from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.wire import decoded, pieces, read_info
-from scrapy_prioqueue.frontier.runs import FleetTotals, Run, latency_s, read_run, read_stats, totals_of
+from scrapy_prioqueue.frontier.runs import FleetTotals, Run, latency_s, read_dropped, read_run, read_stats, totals_of
 
 _RUNS_PER_CALL = 100
 
@@ -128,12 +128,23 @@ class RunReader:
 
     def totals(self) -> FleetTotals | None:
         """Return the totals of the newest crawl's runs, None if none is known."""
-        epoch, created_ms = self._link.pipe(("HMGET", self._keys.state, "epoch", "created_ms"))[0]
+        (epoch, created_ms), dropped = self._link.pipe(
+            ("HMGET", self._keys.state, "epoch", "created_ms"), ("HGET", self._keys.of("history"), "dropped")
+        )
         if epoch is None:
             return None
         runs = [run for run in self.runs(since_ms=int(created_ms or 0)) if run.epoch == decoded(epoch)]
         stats = self._values("numbers", [run.run_id.encode() for run in runs])
-        return totals_of(runs, map(read_stats, stats)) if runs else None
+        return totals_of(runs, map(read_stats, stats), read_dropped(dropped)) if runs else None
+
+    def sums(self) -> Mapping[str, Any]:
+        """Return the sums of the figures that all runs of the newest crawl have reported, empty if there are none.
+
+        They never fall in a crawl; `by_tier` has the pages by tier.
+        """
+        (stored,) = self._link.pipe(("HGET", self._keys.of("history"), "sums"))
+        found: Mapping[str, Any] = json.loads(stored or b"{}")
+        return found
 
     def history(self) -> History:
         """Return the history; empty if there is none."""

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from scrapy_prioqueue.errors import LayoutMismatch
 from scrapy_prioqueue.frontier.kept import read_kept
@@ -160,6 +161,10 @@ class Inspector:
     def totals(self) -> FleetTotals | None:
         """Return the totals of the runs of the newest crawl, None if none is known."""
         return self._runs.totals()
+
+    def sums(self) -> Mapping[str, Any]:
+        """Return the sums of the figures of all runs of the newest crawl; see `RunReader.sums`."""
+        return self._runs.sums()
 
     def history(self) -> History:
         """Return the samples of the newest crawl, at most 360; empty if there are none."""

@@ -2,7 +2,7 @@
 
 -- When that many are stored, every second one is dropped and the time between samples is doubled. Counters in a sample
 -- count from the beginning of the crawl, so dropping one loses no event. The hash `history` has the samples as fields
--- `1` to `count`, and in `sums` the figures of all runs together.
+-- `1` to `count`, in `sums` the figures of all runs together, and in `dropped` the stats of those that aren't kept.
 local MOST_SAMPLES, FIRST_STEP_MS = 360, 2000
 
 -- Each look is a command: tiers times slots. With more slots the depths of tiers are estimated.
@@ -22,8 +22,62 @@ function lib.add_to_sums(before, after) -- seldom
   local latency, known = sums.latency or {}, before.latency or {}
   for i, count in ipairs(after.latency) do add(latency, i, known[i], count) end
   sums.latency = latency
+  local by_tier, before_by_tier = sums.by_tier or {}, before.tiers or {}
+  for tier, count in pairs(after.tiers or {}) do add(by_tier, tier, before_by_tier[tier], count) end
+  sums.by_tier = by_tier
   redis.call("HSET", key("history"), "sums", cjson.encode(sums))
   return sums
+end
+
+-- Stats that are names of slots differ from run to run; with more stats, further ones aren't kept.
+local MOST_NAMES = 1000
+
+local function decoded(stored)
+  local is_fine, found = pcall(cjson.decode, stored or "{}")
+  return is_fine and type(found) == "table" and found or {}
+end
+
+-- Whether a stat is a maximum or minimum; as `_is_of` in frontier/runs.py.
+local function is_of(name, word)
+  return string.find("_" .. string.gsub(name, "/", "_") .. "_", "_" .. word .. "_", 1, true) ~= nil
+end
+
+local function joined(name, one, other)
+  if is_of(name, "min") then return math.min(one, other) end
+  local is_peak = is_of(name, "max") or name == "memusage/startup"
+  return is_peak and math.max(one, other) or one + other
+end
+
+local function join_stats(sums, stats)
+  local room = MOST_NAMES
+  for _ in pairs(sums) do room = room - 1 end
+  for name, value in pairs(stats) do
+    if sums[name] then
+      sums[name] = joined(name, sums[name], value)
+    elseif room > 0 then
+      sums[name], room = value, room - 1
+    end
+  end
+end
+
+-- Delete runs; those of this crawl stay in its totals.
+function lib.drop_runs(runs, epoch) -- seldom
+  local sums = decoded(redis.call("HGET", key("history"), "dropped"))
+  local stats = sums.stats or {}
+  for _, run in ipairs(runs) do
+    local record = decoded(redis.call("HGET", key("runs"), run))
+    if record.epoch == epoch then
+      sums.runs = (sums.runs or 0) + 1
+      sums.lost = (sums.lost or 0) + (record.reason and 0 or 1)
+      sums.began_ms = math.min(sums.began_ms or record.joined_ms, record.joined_ms)
+      join_stats(stats, decoded(redis.call("HGET", key("numbers"), run)))
+    end
+  end
+  sums.stats = stats
+  if sums.runs then redis.call("HSET", key("history"), "dropped", cjson.encode(sums)) end
+  redis.call("ZREM", key("ran"), unpack(runs))
+  redis.call("HDEL", key("runs"), unpack(runs))
+  redis.call("HDEL", key("numbers"), unpack(runs))
 end
 
 -- Slots with pending requests, and whether these are only some of them.

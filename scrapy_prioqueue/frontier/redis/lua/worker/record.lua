@@ -31,12 +31,7 @@ redis.call("HSET", key("runs"), run, ARGV[4])
 redis.call("ZADD", key("ran"), now_ms, run)
 
 local surplus = math.min(MOST_DROPPED, redis.call("ZCARD", key("ran")) - MOST_RUNS)
-if surplus > 0 then
-  local oldest = redis.call("ZRANGE", key("ran"), 0, surplus - 1)
-  redis.call("ZREM", key("ran"), unpack(oldest))
-  redis.call("HDEL", key("runs"), unpack(oldest))
-  redis.call("HDEL", key("numbers"), unpack(oldest))
-end
+if surplus > 0 then lib.drop_runs(redis.call("ZRANGE", key("ran"), 0, surplus - 1), epoch) end
 
 if epoch ~= ARGV[2] then return {OK, 0} end
 redis.call("HSET", key("numbers"), run, ARGV[5])
