@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import socket
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from ipaddress import ip_address
@@ -17,9 +17,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from scrapy_prioqueue.frontier.redis.operators.findings import Letter
+
 COOKIE = "prioqueue_session"
 SESSION_S = 12 * 3600
 MOST_SESSIONS = 1000
+MOST_QUESTIONS = 10
+"""Of a session, that were not answered yet."""
 
 BODY_LIMIT = 64 * 1024
 """Bytes of a form."""
@@ -46,6 +50,20 @@ HEADERS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A change that somebody is asked to confirm.
+
+    Args:
+        action: what is to be done.
+        letters: the dead letters that were counted; no others are changed, whatever matches by then.
+    """
+
+    action: str
+    letters: Sequence[Letter]
+    key: str = field(default_factory=token_urlsafe)
+
+
 @dataclass
 class Session:
     """Somebody who has given the token.
@@ -54,11 +72,21 @@ class Session:
         until: monotonic time at which it ends.
         form_key: what every form of the session contains.
         message: shown on the next page.
+        questions: that were not answered yet, by their keys.
     """
 
     until: float
     form_key: str = field(default_factory=token_urlsafe)
     message: str = ""
+    questions: dict[str, Question] = field(default_factory=dict)
+
+    def ask(self, action: str, letters: Sequence[Letter]) -> Question:
+        """Return a new question; of very many, the oldest ones are forgotten."""
+        while len(self.questions) >= MOST_QUESTIONS:
+            del self.questions[next(iter(self.questions))]
+        question = Question(action, letters)
+        self.questions[question.key] = question
+        return question
 
 
 class Access:

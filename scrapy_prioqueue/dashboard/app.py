@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 from scrapy_prioqueue.commands.options import duration_s
 from scrapy_prioqueue.commands.output import counted, plain
 from scrapy_prioqueue.commands.verbs.status import as_json
-from scrapy_prioqueue.dashboard.access import COOKIE, SESSION_S, Access, Guard, local_path
+from scrapy_prioqueue.dashboard.access import COOKIE, SESSION_S, Access, Guard, Question, Session, local_path
 from scrapy_prioqueue.dashboard.board import LETTERS_CHANGED, SORTINGS, Board, Wanted
 from scrapy_prioqueue.dashboard.live import EventStream, Fragments, Live
 from scrapy_prioqueue.dashboard.templating import environment
@@ -236,7 +236,7 @@ class Page:
             return self._refused(request)
         return await asyncio.to_thread(self._changed, request, form, session)
 
-    def _changed(self, request: Request, form: FormData, session: Any) -> Response:
+    def _changed(self, request: Request, form: FormData, session: Session) -> Response:
         action = str(form.get("action", ""))
         ids = [int(each) for each in form.getlist("id") if isinstance(each, str) and each.isdecimal()]
         ids = [each for each in ids if each < 2**64]
@@ -245,6 +245,9 @@ class Page:
         except ValueError as error:
             raise HTTPException(400, str(error)) from None
         back = "/dead" + (f"?{query}" if (query := urlencode(filter_of(wanted, form))) else "")
+        if "question" in form:
+            session.message = self._answered(session.questions.pop(str(form["question"]), None))
+            return RedirectResponse(back, 303)
         if action not in ACTIONS or (form.get("all") is None and not ids):
             session.message = "Select dead letters first."
             return RedirectResponse(back, 303)
@@ -252,20 +255,22 @@ class Page:
         if not letters:
             session.message = "There are no such dead letters any more."
             return RedirectResponse(back, 303)
-        if form.get("confirmed") != "yes":
-            return self._page(
-                request,
-                "confirm",
-                action=action,
-                verb=ACTIONS[action],
-                what=counted(len(letters), "dead letter"),
-                shown=letters[:10],
-                fields=[*filter_of(wanted, form).items(), *([("all", "yes")] if form.get("all") else [])],
-                ids=ids,
-                back=back,
-            )
-        session.message = self._board.replay(letters) if action == "replay" else self._board.purge(letters)
-        return RedirectResponse(back, 303)
+        return self._page(
+            request,
+            "confirm",
+            question=session.ask(action, [stored.letter for stored in letters]),
+            verb=ACTIONS[action],
+            what=counted(len(letters), "dead letter"),
+            shown=letters[:10],
+            fields=filter_of(wanted, form),
+            back=back,
+        )
+
+    def _answered(self, question: Question | None) -> str:
+        """Do what was confirmed, and return what was done."""
+        if question is None:
+            return "Nothing was changed: this was answered before, or is too old. Select the dead letters again."
+        return (self._board.replay if question.action == "replay" else self._board.purge)(question.letters)
 
     # Problems
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
@@ -19,7 +19,7 @@ from scrapy_prioqueue.dashboard.samples import Chart, Seen, depth_chart, joined,
 from scrapy_prioqueue.dashboard.verdict import Verdict, verdict
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
 from scrapy_prioqueue.frontier.redis.operators.budgets import BudgetSummary
-from scrapy_prioqueue.frontier.redis.operators.findings import SlotsFound, Sorting, Status, Stored, WorkerFound
+from scrapy_prioqueue.frontier.redis.operators.findings import Letter, SlotsFound, Sorting, Status, Stored, WorkerFound
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.wire import DIED_RANGES
 from scrapy_prioqueue.frontier.runs import Run
@@ -194,20 +194,19 @@ class Board:
             return [stored for stored in found if stored is not None and stored.state == "dead"]
         now_ms = inspector.now_ms()
         letters = islice(inspector.requests.dead(wanted.reason or None), LETTERS_READ)
-        # Deleting letters while the list is read would shift it, so it is read completely first.
         return list(islice((stored for stored in letters if wanted.has(stored, now_ms)), LETTERS_CHANGED))
 
-    def replay(self, letters: Sequence[Stored]) -> str:
+    def replay(self, chosen: Sequence[Letter]) -> str:
         """Put dead letters back; return what was done."""
-        replay = Replay(self.context)
-        for part in _pieces(letters):
+        replay, letters = Replay(self.context), self.context.inspector.requests.letters(chosen)
+        while part := list(islice(letters, PIECE)):
             replay.put_back(part)
         self.reading.expire()
         return f"{replay}."
 
-    def purge(self, letters: Sequence[Stored]) -> str:
+    def purge(self, chosen: Sequence[Letter]) -> str:
         """Delete dead letters; return what was done."""
-        purged = operator_of(self.context).purge(letters)
+        purged = operator_of(self.context).purge(self.context.inspector.requests.letters(chosen))
         self.reading.expire()
         return f"{number(purged)} deleted."
 
@@ -236,8 +235,3 @@ def _reasons(inspector: Inspector) -> Mapping[str, int]:
     counts = inspector.link.pipe(*(("ZCOUNT", inspector.keys.died, *ends) for ends in DIED_RANGES.values()))
     found = dict(zip(DIED_RANGES, map(int, counts), strict=True))
     return {reason: found[reason] for reason in (*DEAD_REASONS, "") if found.get(reason)}
-
-
-def _pieces(letters: Sequence[Stored]) -> Iterator[Sequence[Stored]]:
-    for first in range(0, len(letters), PIECE):
-        yield letters[first : first + PIECE]

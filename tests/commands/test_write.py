@@ -334,6 +334,21 @@ def test_dead_purge(run: Run, dead: Worker) -> None:
 # what is pending
 
 
+@pytest.mark.parametrize("action", ["replay", "purge"])
+def test_dead_letters_that_were_not_counted_stay(
+    run: Run, dead: Worker, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    def answer(*_: object) -> None:
+        dead.commit(page("https://a.example/later", priority=9))
+        (lease,) = dead.lease(1)
+        dead.commit(fail(lease, DEAD_BY_DOWNLOAD, "later"))
+
+    monkeypatch.setattr("scrapy_prioqueue.commands.verbs.dead.confirm", answer)
+
+    assert run("dead", action).out.startswith("2 ")
+    assert [letter["detail"] for letter in run("dead", "--json").json] == ["later"]
+
+
 def test_arguments_may_follow_the_options(run: Run, dead: Worker) -> None:
     (letter, _) = run("dead", "--json").json
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from scrapy_prioqueue.commands.context import Context
@@ -17,7 +17,7 @@ from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.writing import add_confirmation, confirm, operator_of
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
-from scrapy_prioqueue.frontier.redis.operators.findings import Stored
+from scrapy_prioqueue.frontier.redis.operators.findings import Letter, Stored
 from scrapy_prioqueue.printable import clean
 
 PIECE = 1000
@@ -61,8 +61,7 @@ def chosen(context: Context, options: Namespace) -> Iterator[Stored]:
     oldest_ms = now_ms - options.newer * 1000 if options.newer is not None else 0
     newest_ms = now_ms - options.older * 1000 if options.older is not None else float("inf")
     letters = context.inspector.requests.dead(options.reason)
-    # Deleting letters while the list is read would shift it, so it is read completely first.
-    for stored in list(letters) if options.action in ("replay", "purge") else letters:
+    for stored in letters:
         if options.ids and stored.lease_id not in options.ids:
             continue
         if oldest_ms <= stored.at_ms <= newest_ms and (not options.match or options.match.search(url_of(stored))):
@@ -97,9 +96,9 @@ def _show(context: Context, options: Namespace) -> int:
 def _replay(context: Context, options: Namespace) -> int:
     _warn_of_new_crawl(context)
     context.so_far = lambda: "nothing was put back"
-    total = _asked(context, options, "put {} back into the queue")
-    replay, letters = Replay(context), chosen(context, options)
-    context.so_far = lambda: f"{number(replay.done)} of {number(total)} put back; the same command does the rest"
+    asked = _asked(context, options, "put {} back into the queue")
+    replay, letters = Replay(context), context.inspector.requests.letters(asked)
+    context.so_far = lambda: f"{number(replay.done)} of {number(len(asked))} put back; the same command does the rest"
     while part := list(islice(letters, PIECE)):
         replay.put_back(part)
     context.output.show(str(replay))
@@ -119,21 +118,23 @@ def _warn_of_new_crawl(context: Context) -> None:
 
 def _purge(context: Context, options: Namespace) -> int:
     context.so_far = lambda: "nothing was deleted"
-    total = _asked(context, options, "throw {} away")
-    with working("throwing away", total) as work:
+    asked = _asked(context, options, "throw {} away")
+    with working("throwing away", len(asked)) as work:
         context.so_far = lambda: f"{work} deleted; the same command deletes the rest"
-        purged = operator_of(context).purge(chosen(context, options), work.note)
+        purged = operator_of(context).purge(context.inspector.requests.letters(asked), work.note)
     context.output.show(f"{number(purged)} deleted")
     return FINE
 
 
-def _asked(context: Context, options: Namespace, what: str) -> int:
-    """Ask for confirmation, and return the number of selected letters."""
-    reasons = Counter(stored.reason for stored in chosen(context, options))
-    if not reasons:
+def _asked(context: Context, options: Namespace, what: str) -> Sequence[Letter]:
+    """Ask for confirmation, and return the letters that were counted; workers may add others meanwhile."""
+    reasons, asked = Counter[str](), list[Letter]()
+    for stored in chosen(context, options):
+        reasons[stored.reason] += 1
+        asked.append(stored.letter)
+    if not asked:
         raise Stop(context.nothing("there are no such dead letters"))
     kinds = ", ".join(f"{reason}: {number(count)}" for reason, count in reasons.most_common())
-    total = sum(reasons.values())
-    letters = f"{counted(total, 'dead letter')} of frontier {context.name!r} ({kinds})"
+    letters = f"{counted(len(asked), 'dead letter')} of frontier {context.name!r} ({kinds})"
     confirm(context, options, what.format(letters))
-    return total
+    return asked

@@ -58,5 +58,9 @@ def user(browser: Browser) -> Browser:
 
 def form_key(browser: Browser) -> str:
     """Return what the forms of this user contain."""
-    text: str = browser.get("/dead").text
-    return text.partition('name="form_key" value="')[2].partition('"')[0]
+    return field(browser.get("/dead").text, "form_key")
+
+
+def field(text: str, name: str) -> str:
+    """Return the value of a hidden field of a page, empty if it is missing."""
+    return text.partition(f'name="{name}" value="')[2].partition('"')[0]

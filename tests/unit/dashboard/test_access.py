@@ -15,7 +15,7 @@ from tests.unit.dashboard.conftest import HERE, TOKEN, Browser, form_key, page_o
 
 ADDRESSES = [*(path for path, _, _ in PAGES), "/events", "/api/v1/status", "/api/v1/scale", "/nothing"]
 
-CHANGES = {"/dead": {"action": "purge", "all": "yes", "confirmed": "yes"}, "/logout": {}}
+CHANGES = {"/dead": {"action": "purge", "all": "yes"}, "/logout": {}}
 """Forms that change something."""
 
 

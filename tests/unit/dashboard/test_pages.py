@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -11,11 +12,12 @@ from scrapy_prioqueue.dashboard.app import PAGES, Page
 from scrapy_prioqueue.frontier.base import Ack, Fail
 from scrapy_prioqueue.frontier.policy import EVERY, Budget, Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.findings import Letter
 from scrapy_prioqueue.frontier.redis.operators.operator import Operator
 from tests.commands.requests import page as request_for
 from tests.contract.backends import RedisBackend
 from tests.support.servers import RedisServer
-from tests.unit.dashboard.conftest import Browser, form_key, page_of
+from tests.unit.dashboard.conftest import Browser, field, form_key, page_of
 
 ADDRESSES = [path for path, _, _ in PAGES]
 
@@ -146,7 +148,7 @@ def test_dead_letters_are_changed_after_a_question(
     assert asked.status_code == 200 and "1 dead letter?" in asked.text
     assert context.inspector.requests.count(["dead"]) == 1
 
-    answer = user.post("/dead", data={**form, "confirmed": "yes"})
+    answer = confirm(user, asked.text)
     assert (answer.status_code, answer.headers["location"]) == (303, "/dead")
     assert context.inspector.requests.count(["dead"]) == 0
     assert context.inspector.requests.count(["pending"]) == (2 if action == "replay" else 1)
@@ -158,20 +160,47 @@ def test_dead_letters_are_changed_after_a_question(
 
 def test_all_that_match_are_changed(user: Browser, backend: RedisBackend, context: Context) -> None:
     fill(backend)
-    form = {"form_key": form_key(user), "action": "purge", "all": "yes", "confirmed": "yes"}
+    form = {"form_key": form_key(user), "action": "purge", "all": "yes"}
 
-    user.post("/dead", data={**form, "reason": "download"})
-    assert context.inspector.requests.count(["dead"]) == 1
+    assert user.post("/dead", data={**form, "reason": "download"}).status_code == 303
+    assert "There are no such dead letters any more" in user.get("/dead").text
 
-    answer = user.post("/dead", data={**form, "reason": "callback", "text": "shop"})
+    answer = confirm(user, user.post("/dead", data={**form, "reason": "callback", "text": "shop"}).text)
     assert answer.headers["location"] == "/dead?reason=callback&text=shop"
     assert context.inspector.requests.count(["dead"]) == 0
+
+
+@pytest.mark.parametrize("action", ["replay", "purge"])
+def test_letters_that_nobody_was_shown_are_not_changed(
+    user: Browser, backend: RedisBackend, context: Context, action: str
+) -> None:
+    """Neither those that match since the question, nor one whose request was put back and died again."""
+    chosen = fill(backend)
+    asked = user.post("/dead", data={"form_key": form_key(user), "action": action, "all": "yes"}).text
+    worker = backend.join("w2", tiers=("urgent", "low"), policy=Policy(budgets={EVERY: Budget(pages=5)}))
+    worker.commit(request_for("https://shop.example/later", priority=9))
+    (lease,) = worker.lease(1)
+    worker.commit(Fail(lease.lease_id, lease.attempt, "callback", "failed later", ""))
+
+    confirm(user, asked)
+    assert [stored.lease_id for stored in context.inspector.requests.dead()] == [lease.lease_id]
+
+    assert confirm(user, asked).status_code == 303
+    assert "Nothing was changed" in user.get("/dead").text
+    again = Letter(lease.lease_id, 1)
+    assert list(context.inspector.requests.letters([again, Letter(chosen, 1)])) == []
+
+
+def confirm(user: Browser, asked: str) -> Any:
+    """Send the form of a question."""
+    names = ("form_key", "question", "reason", "text")
+    return user.post("/dead", data={name: value for name in names if (value := field(asked, name))})
 
 
 def test_nothing_is_changed_without_a_selection(user: Browser, backend: RedisBackend, context: Context) -> None:
     fill(backend)
 
-    user.post("/dead", data={"form_key": form_key(user), "action": "purge", "confirmed": "yes"})
+    user.post("/dead", data={"form_key": form_key(user), "action": "purge"})
 
     assert "Select dead letters first" in user.get("/dead").text
     assert context.inspector.requests.count(["dead"]) == 1

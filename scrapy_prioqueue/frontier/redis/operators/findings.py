@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from scrapy_prioqueue.frontier.policy_parts import Owner
 from scrapy_prioqueue.frontier.redis.operators.budgets import BudgetSummary
@@ -306,6 +306,13 @@ class SlotsFound:
     sort: Sorting
 
 
+class Letter(NamedTuple):
+    """A dead letter that somebody has chosen; if its request dies again, that is another one."""
+
+    lease_id: int
+    died_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """A stored request in any state.
@@ -331,3 +338,8 @@ class Stored:
     detail: str = ""
     traceback: str = ""
     epoch: str = ""
+
+    @property
+    def letter(self) -> Letter:
+        """What names this dead letter."""
+        return Letter(self.lease_id, self.at_ms)

@@ -12,7 +12,7 @@ import msgpack
 
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
-from scrapy_prioqueue.frontier.redis.operators.findings import STATES, RequestState, Stored
+from scrapy_prioqueue.frontier.redis.operators.findings import STATES, Letter, RequestState, Stored
 from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes
 from scrapy_prioqueue.frontier.redis.wire import DIED_RANGES, ID, decoded, encoded, read_lease
 
@@ -140,6 +140,16 @@ class Requests:
         letters = (self._dead(first, pairs) for (first, _), pairs in zip(ranges, pieces, strict=True))
         found = merge(*letters, key=lambda stored: -stored.at_ms)
         return (stored for stored in found if reason in (None, stored.reason))
+
+    def letters(self, chosen: Iterable[Letter]) -> Iterator[Stored]:
+        """Iterate over these dead letters, except those that are gone."""
+        rest = iter(chosen)
+        while part := list(islice(rest, SCAN_COUNT)):
+            keys = [ID.pack(letter.lease_id) for letter in part]
+            (values,) = self._link.pipe(("HMGET", self._keys.dead, *keys))
+            for letter, key, value in zip(part, keys, values, strict=True):
+                if value and (stored := read_dead(key, value)).letter == letter:
+                    yield stored
 
     def _dead(self, oldest: int, pairs: Sequence[tuple[bytes, float]]) -> Iterator[Stored]:
         """Iterate over dead letters of one reason; `pairs` has the ids and scores of the newest ones."""
