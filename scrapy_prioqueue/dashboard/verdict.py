@@ -112,7 +112,11 @@ def _finish(status: Status) -> tuple[str, str]:
         return f"done in {took}", f"It ended at {moment(state.ended_ms)}."
     left = counted(status.left, "request")
     if not status.left:
-        return "nothing left", "No request is waiting or in progress."
+        waiting, nothing = status.waiting_workers, "No request is waiting or in progress"
+        if not waiting or "paused" in state.orders:
+            return "nothing left", f"{nothing}."
+        wait = "waits" if len(waiting) == 1 else "wait"
+        return "nothing left", f"{nothing}; {counted(len(waiting), 'worker')} {wait} for {status.awaited}."
     if state.phase != "open" or "paused" in state.orders or not status.has_workers:
         return f"{left} left", "Nothing is fetched now, so there is no time to estimate."
     if status.idle_until_ms - now_ms > SOON_MS:

@@ -22,6 +22,7 @@ class Kept:
         has_more_starts: this worker has not exhausted `start()`.
         is_paused: its engine is paused, so it starts nothing.
         unstorable: number of requests since its start that could not be stored, with those that are done.
+        has_handlers: handlers of this package's signals have been running for some time; they may add requests.
     """
 
     requests: int = 0
@@ -30,10 +31,11 @@ class Kept:
     has_more_starts: bool = False
     is_paused: bool = False
     unstorable: int = 0
+    has_handlers: bool = False
 
     def as_json(self) -> str:
         """Return the stored form, empty if there is nothing to report."""
-        names = ("has_more_starts", "is_paused", "unstorable")
+        names = ("has_more_starts", "is_paused", "unstorable", "has_handlers")
         states = {name: value for name in names if (value := getattr(self, name))}
         if not (self.requests or states):
             return ""
@@ -48,6 +50,7 @@ def read_kept(stored: bytes | None) -> Kept:
         return Kept(
             *(int(found.get("requests", 0)), int(found.get("pages", 0)), by_lease),
             *(bool(found.get("has_more_starts")), bool(found.get("is_paused")), int(found.get("unstorable", 0))),
+            has_handlers=bool(found.get("has_handlers")),
         )
     except (AttributeError, TypeError, ValueError):
         return Kept()

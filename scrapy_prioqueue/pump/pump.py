@@ -177,14 +177,12 @@ class Pump(Generic[Tag]):
         self.outbox.keep(parents)
         return parents
 
-    def kept(
-        self, requests: int, *, has_more_starts: bool = False, is_paused: bool = False, unstorable: int = 0
-    ) -> Kept:
-        """Return the report for the frontier about requests that stay in this process, and start requests to come."""
+    def kept(self, requests: int) -> Kept:
+        """Return the report for the frontier about requests that stay in this process."""
         lingering = self.outbox.lingering
         named = islice((held for held in lingering if held.is_leased), MOST_PAGES)
         by_lease = {held.lease.lease_id: held.kept for held in named}
-        return Kept(requests, len(lingering), by_lease, has_more_starts, is_paused, unstorable)
+        return Kept(requests, len(lingering), by_lease)
 
     def let_go(self, parents: Sequence[HeldRequest]) -> None:
         """Note that a kept request is done, given the pages that `keep` returned."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from time import monotonic
 from typing import Any
 
 from pydispatch.dispatcher import getAllReceivers, liveReceivers
@@ -20,20 +21,29 @@ from scrapy_prioqueue.signals import request_dead_lettered
 logger = logging.getLogger(__name__)
 
 
+LASTING_S = 2.0
+"""Seconds after which handlers that are still running are reported to the frontier."""
+
+
 class Events:
     """Sends signals in the next turn of the loop, so that a handler may call anything, and waits for their handlers.
 
     Args:
         on_handled: called when all handlers are done.
+        clock: seconds that never go back.
     """
 
-    def __init__(self, crawler: Crawler, on_handled: Callable[[], object]) -> None:
+    def __init__(
+        self, crawler: Crawler, on_handled: Callable[[], object], clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._clock = clock
         self._signals = crawler.signals
         self._spider = crawler.spider
         self._log = CrawlLog(logger, crawler.spider)
         self._on_handled = on_handled
         self._unsent: list[tuple[object, dict[str, Any]]] = []
         self._running = 0
+        self._since_s = 0.0
         self._closed: Deferred[None] | None = None
 
     @property
@@ -41,10 +51,17 @@ class Events:
         """Whether all signals are sent and their handlers are done; until then these may add requests."""
         return not (self._unsent or self._running)
 
+    @property
+    def are_lasting(self) -> bool:
+        """Whether there have been unfinished handlers for some time, so that operators should know."""
+        return not self.are_handled and self._clock() - self._since_s >= LASTING_S
+
     def send(self, signal: object, **arguments: Any) -> None:
         """Send a signal, with the spider as a further argument."""
         if not any(True for _ in liveReceivers(getAllReceivers(self._signals.sender, signal))):
             return
+        if self.are_handled:
+            self._since_s = self._clock()
         self._unsent.append((signal, arguments))
         if len(self._unsent) == 1:
             call_later(0, self._send_all)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from itertools import chain
 from math import ceil
 from time import monotonic
@@ -627,12 +628,17 @@ class FrontierQueue(RequestQueue):
         self.engine.wake()
 
     def changed_kept(self) -> Kept | None:
-        unfinished, has_more = self._kept.unfinished, self._starts.are_coming and self._starts.are_lasting
-        is_paused, unstorable = self.engine.is_paused, self._reports.unstorable
-        is_none = not (unfinished or has_more or is_paused or unstorable) and self._reported_kept == Kept()
+        unfinished = self._kept.unfinished
+        states: dict[str, Any] = {
+            "has_more_starts": self._starts.are_coming and self._starts.are_lasting,
+            "is_paused": self.engine.is_paused,
+            "unstorable": self._reports.unstorable,
+            "has_handlers": self._events.are_lasting,
+        }
+        is_none = not (unfinished or any(states.values())) and self._reported_kept == Kept()
         if is_none or self._pump.frontier.is_local or self._holding.is_on:
             return None
-        kept = self._pump.kept(unfinished, has_more_starts=has_more, is_paused=is_paused, unstorable=unstorable)
+        kept = replace(self._pump.kept(unfinished), **states)
         if kept == self._reported_kept:
             return None
         self._reported_kept = kept

@@ -271,6 +271,12 @@ def test_a_crawl_that_waits_for_requests_is_open(run: Run, worker: Worker) -> No
     assert left(run) == "nothing now; 1 worker waiting for more requests of start()"
     assert run("workers").out.splitlines()[-1].endswith("reads start()")
 
+    worker.ask(notes=[Kept(has_handlers=True)])
+    handlers = "handlers of this package's signals in the project, which are still running"
+    assert left(run) == f"nothing now; 1 worker waiting for {handlers}"
+    assert run("workers").out.splitlines()[-1].endswith("runs handlers")
+    assert handlers in run("doctor").out
+
     run("pause")
     assert "waiting" not in run("status").out
     assert left(run).startswith("nothing, paused: ")

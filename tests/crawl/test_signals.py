@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 from scrapy import Request
@@ -10,6 +11,8 @@ from scrapy.crawler import Crawler
 
 from scrapy_prioqueue import signals
 from scrapy_prioqueue.frontier.redis.link import Link as ServerLink
+from scrapy_prioqueue.frontier.redis.operators.findings import HANDLERS
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.operators.operator import Operator
 from tests.crawl.spiders import Mannered, pause
 from tests.docs.markdown import REFERENCE, rows
@@ -28,6 +31,7 @@ class Reporting(Mannered):
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Reporting:
         spider = super().from_crawler(crawler, *args, **kwargs)
         crawler.signals.connect(spider.report, signals.request_dead_lettered)
+        crawler.signals.connect(spider.hang, signals.request_dead_lettered)
         crawler.signals.connect(spider.fail, signals.request_dead_lettered)
         return spider
 
@@ -37,6 +41,11 @@ class Reporting(Mannered):
         self.crawler.engine.crawl(Request(f"{self.site}report"))
         await pause()
         self.crawler.engine.crawl(Request(f"{request.url}-again"))
+
+    async def hang(self) -> None:
+        """Wait for the file of the argument `until`, if there is one."""
+        while (until := getattr(self, "until", None)) and not Path(until).exists():
+            await pause()
 
     def fail(self) -> None:
         """Raise, which must not matter."""
@@ -69,6 +78,24 @@ def test_handlers_may_add_requests_even_at_the_end_of_the_crawl(crawls: Crawls, 
     assert letter["traceback"].rstrip().endswith(letter["detail"])
     assert "/failing>" in letter["request"]
     assert ended.lines("Error caught on signal handler")
+
+
+def test_a_handler_that_keeps_the_crawl_open_is_reported_to_the_frontier(
+    on_redis: Crawls, site: Site, redis_server: RedisServer, frontier_name: str, tmp_path: Path
+) -> None:
+    site.pages = {"/failing": [], **leaves("/report", "/failing-again")}
+    inspector = Inspector(ServerLink(redis_server.url), frontier_name)
+
+    def awaited() -> str:
+        status = inspector.status()
+        return "" if status is None or not status.waiting_workers else status.awaited
+
+    until = tmp_path / "until"
+    crawl = on_redis.start(link("/failing", callback="parse_and_fail"), spider=Reporting, until=str(until))
+    wait_until(lambda: awaited() == HANDLERS, what="the handler is reported", within=WITHIN_S)
+    until.touch()
+    crawl.wait(troubles=True)
+    inspector.link.close()
 
 
 def test_requests_that_cannot_be_stored_are_signalled_one_by_one(on_redis: Crawls, site: Site) -> None:

@@ -14,9 +14,10 @@ from scrapy.crawler import Crawler
 from scrapy.utils.test import get_crawler
 
 from scrapy_prioqueue.frontier.waits import Waits
-from scrapy_prioqueue.queues.events import Events
+from scrapy_prioqueue.queues.events import LASTING_S, Events
 from scrapy_prioqueue.queues.idle import WAIT_S, IdleReasons
 from scrapy_prioqueue.signals import frontier_degraded, lease_lost
+from tests.support.clocks import Clock
 from tests.unit.pumping import finished
 from tests.unit.virtual_time import in_virtual_time, pass_time
 
@@ -28,7 +29,8 @@ class Bench:
         self.crawler: Crawler = get_crawler(Spider)
         self.crawler.spider = Spider("events")
         self.handled = 0
-        self.events = Events(self.crawler, self.note_handled)
+        self.clock = Clock()
+        self.events = Events(self.crawler, self.note_handled, self.clock)
         self.calls: list[Any] = []
         self.gate = asyncio.Event()
 
@@ -155,7 +157,11 @@ async def test_a_worker_that_waits_for_handlers_only_says_so(caplog: pytest.LogC
     reasons = IdleReasons(bench.crawler.spider, engine, pump, Mock(__len__=lambda _: 0), bench.events, ())
 
     reasons.look(monotonic() - 2 * WAIT_S)
+    assert not bench.events.are_lasting
+    bench.clock.advance(LASTING_S)
+    assert bench.events.are_lasting
     bench.gate.set()
     await pass_time(0.1)
 
+    assert not bench.events.are_lasting
     assert "waiting for handlers of this package's signals" in caplog.text

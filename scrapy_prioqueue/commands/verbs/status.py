@@ -243,12 +243,7 @@ def _nothing(status: Status) -> str:
         return "nothing; the next worker ends the crawl, unless it adds requests" if is_open else "nothing"
     if "paused" in status.state.orders:
         return f"nothing, {_paused(status)}"
-    reads_start = any(worker.has_more_starts for worker in waiting)
-    what = "more requests of start()" if reads_start else "pushed requests or the end of PRIOQUEUE_MAX_IDLE"
-    # A drained crawl reads no seeds.
-    if status.seeds and "drained" not in status.state.orders:
-        what = f"seeds{' or ' if reads_start else ', '}{what}"
-    return f"nothing now; {counted(len(waiting), 'worker')} waiting for {what}"
+    return f"nothing now; {counted(len(waiting), 'worker')} waiting for {status.awaited}"
 
 
 def _paused(status: Status) -> str:
@@ -383,4 +378,5 @@ def doing(worker: WorkerFound, state: State, *, has_leases: bool) -> Text:
         return Text("busy", style="green")
     if "paused" in state.orders:
         return Text("paused", style="yellow")
-    return Text("reads start()" if worker.has_more_starts else "waiting", style="dim")
+    what = "reads start()" if worker.has_more_starts else "runs handlers" if worker.has_handlers else "waiting"
+    return Text(what, style="dim")

@@ -20,6 +20,7 @@ from scrapy_prioqueue.dashboard.samples import (
 from scrapy_prioqueue.dashboard.templating import brief_number, web_address
 from scrapy_prioqueue.dashboard.verdict import verdict
 from scrapy_prioqueue.frontier.redis.operators.findings import (
+    HANDLERS,
     Memory,
     PolicyFound,
     Rates,
@@ -198,3 +199,17 @@ def test_only_web_addresses_may_be_opened() -> None:
         "http://a/\u202e",
     ):
         assert web_address(url) == ""
+
+
+@pytest.mark.parametrize(
+    ("worker", "awaited"),
+    [
+        (replace(WORKER, has_handlers=True), HANDLERS),
+        (replace(WORKER, has_more_starts=True), "more requests of start()"),
+        (WORKER, "pushed requests or the end of PRIOQUEUE_MAX_IDLE"),
+    ],
+)
+def test_what_keeps_an_empty_crawl_open_is_named(worker: WorkerFound, awaited: str) -> None:
+    status = replace(counting(pending=0, leased=0), workers=[worker])
+
+    assert verdict(status).detail == f"No request is waiting or in progress; 1 worker waits for {awaited}."

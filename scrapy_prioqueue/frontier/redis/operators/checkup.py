@@ -65,6 +65,7 @@ def frontier_findings(
     yield from _tiers(state, tiers)
     yield from _phase(inspector, state)
     yield from _workers(inspector, state)
+    yield from _awaited(inspector, seeds_keys)
     yield from _unread(inspector, seeds_keys)
     yield from _lost(state)
     yield from _books(audit)
@@ -162,6 +163,18 @@ def _unstorable(workers: Sequence[WorkerFound]) -> Iterator[Finding]:
         count, names = sum(worker.unstorable for worker in found), _some([worker.name for worker in found])
         text = f"{count:,} requests could not be stored and stayed in {names}, so no other worker can fetch them"
         yield Finding("local requests", "wrong", text, "scrapy frontier check SPIDER names the code that makes them")
+
+
+def _awaited(inspector: Inspector, seeds_keys: Sequence[str]) -> Iterator[Finding]:
+    """Find what keeps a crawl open that has no requests."""
+    status = inspector.status(seeds_keys)
+    if status is None or not status.waiting_workers or "paused" in status.state.orders:
+        return
+    names = _some([worker.name for worker in status.waiting_workers])
+    text = f"no request is left, but the crawl is open: {names} waiting for {status.awaited}"
+    hanging = [worker.name for worker in status.waiting_workers if worker.has_handlers]
+    remedy = f"if a handler never ends, fix it, and stop {_some(hanging)}" if hanging else ""
+    yield Finding("open crawl", "warning" if hanging else "note", text, remedy)
 
 
 def _unread(inspector: Inspector, seeds_keys: Sequence[str]) -> Iterator[Finding]:

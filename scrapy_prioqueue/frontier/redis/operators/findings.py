@@ -20,6 +20,9 @@ Sorting = Literal["pending", "leased", "name", "order"]
 STATES: tuple[RequestState, ...] = ("leased", "pending", "delayed", "dead")
 
 
+HANDLERS = "handlers of this package's signals in the project, which are still running"
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyFound:
     """The policy of a frontier.
@@ -143,6 +146,7 @@ class WorkerFound:
         unstorable: number of requests since its start that could not be stored.
         has_more_starts: it has not exhausted `start()`.
         is_paused: its engine is paused (`engine.pause()`), so it starts nothing.
+        has_handlers: handlers of this package's signals are still running in it, and may add requests.
     """
 
     name: str
@@ -164,6 +168,7 @@ class WorkerFound:
     unstorable: int = 0
     has_more_starts: bool = False
     is_paused: bool = False
+    has_handlers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +254,21 @@ class Status:
 
     @property
     def waiting_workers(self) -> Sequence[WorkerFound]:
-        """The workers that keep an empty crawl open: they wait for `start()`, seeds, pushes or `PRIOQUEUE_MAX_IDLE`."""
+        """The workers that keep an empty crawl open, for what is `awaited`."""
         if self.left or self.state.has_ended:
             return ()
         return [worker for worker in self.workers if worker.is_alive and worker.is_busy and not worker.kept]
+
+    @property
+    def awaited(self) -> str:
+        """What the waiting workers wait for, as the end of a sentence."""
+        waiting = self.waiting_workers
+        # A drained crawl reads no seeds.
+        found = ["seeds"] if self.seeds and "drained" not in self.state.orders else []
+        own = ["more requests of start()"] if any(worker.has_more_starts for worker in waiting) else []
+        own += [HANDLERS] if any(worker.has_handlers for worker in waiting) else []
+        *others, last = found + (own or ["pushed requests", "the end of PRIOQUEUE_MAX_IDLE"])
+        return f"{', '.join(others)} or {last}" if others else last
 
     @property
     def idle_until_ms(self) -> int:

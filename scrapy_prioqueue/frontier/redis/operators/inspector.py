@@ -326,6 +326,7 @@ class Inspector:
                 unstorable=stays.unstorable,
                 has_more_starts=stays.has_more_starts,
                 is_paused=stays.is_paused,
+                has_handlers=stays.has_handlers,
             )
 
         return [worker(name, at) for name, at in sorted(heard, key=lambda pair: (-pair[1], pair[0]))]
