@@ -96,6 +96,8 @@ def routed(routes: Mapping[str, App]) -> App:
     index = "".join(f'<p><a href="{path}">{path}</a></p>' for path in routes).encode()
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] == "HEAD":
+            return _head(answer, environ, start_response)
         path = environ["PATH_INFO"] or "/"
         if path in routes:
             return routes[path](environ, start_response)
@@ -104,6 +106,16 @@ def routed(routes: Mapping[str, App]) -> App:
         return [text]
 
     return answer
+
+
+def _head(app: App, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    """Answer as to GET, without the body."""
+    begun: list[Any] = []
+    body = b"".join(app({**environ, "REQUEST_METHOD": "GET"}, lambda *given: begun.extend(given)))
+    status, headers, *_ = begun
+    others = [(name, value) for name, value in headers if name.lower() != "content-length"]
+    start_response(status, [*others, ("Content-Length", str(len(body)))])
+    return ()
 
 
 def metrics_app(collectors: Iterable[Collector]) -> App:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import signals
 from scrapy.crawler import Crawler
+from scrapy.statscollectors import DummyStatsCollector
 
 from scrapy_prioqueue.engine import StatCounter
 from scrapy_prioqueue.errors import SettingError
@@ -289,6 +290,11 @@ def serve_worker(crawler: Crawler, config: Config, queue: RequestQueue) -> None:
             error.strerror,
         )
         return
+    if isinstance(crawler.stats, DummyStatsCollector):
+        log.warning(
+            "Most metrics of this worker are missing, since they are read from Scrapy's stats, and STATS_CLASS is"
+            " a collector that keeps none"
+        )
     log.info("The metrics of this worker are at %s%s", endpoint.url, METRICS_PATH)
     # In a thread, since it waits for the server's thread; as a daemon, so that the process doesn't.
     end = Thread(target=endpoint.close, name="prioqueue metrics end", daemon=True)

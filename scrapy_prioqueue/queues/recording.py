@@ -56,6 +56,15 @@ _CLASSES = [f"{low}-{low + 9 + (low == 90)}" for low in range(0, 100, 100 // CON
 CONFIDENCE_STATS = [CONFIDENCE_STAT.replace("<class>", name) for name in _CLASSES]
 
 
+_ITEMS, _RETRIES, _ERRORS = ("item_scraped_count",), ("retry/count",), ("log_count/ERROR", "log_count/CRITICAL")
+
+COUNTS = frozenset(
+    ("response_received_count", "downloader/response_bytes", ESCALATED_STAT, *DEAD_STATS.values(), *CONFIDENCE_STATS)
+    + (*_ITEMS, *_RETRIES, *_ERRORS)
+)
+"""Stats that only count, and are shown as figures. Code of the spider can set them to less than 0."""
+
+
 def confidence_stat(value: float) -> str:
     """Return the stat that counts an item with this confidence, from 0 to 100."""
     return CONFIDENCE_STATS[min(CONFIDENCE_CLASSES - 1, int(value * CONFIDENCE_CLASSES / 100))]
@@ -196,22 +205,23 @@ class RunReports:
         found = {
             name: number
             for name, value in self._stats.read().items()
-            if len(name) <= LONGEST_NAME and (number := number_of(value)) is not None
+            if len(name) <= LONGEST_NAME
+            and (number := number_of(value)) is not None
+            and (number >= 0 or name not in COUNTS)
         }
         numbers = {**dict(islice(found.items(), MOST_STATS)), **self.coverage.stats()}
 
         def total(*names: str) -> int:
-            # These only count, but code of the spider can set them to anything.
-            return sum(max(0, int(found.get(name, 0))) for name in names)
+            return sum(int(found.get(name, 0)) for name in names)
 
         confidence = [total(name) for name in CONFIDENCE_STATS]
         figures = Figures(
             spider=self._spider,
             version=self._version,
             pages=self.coverage.pages,
-            items=total("item_scraped_count"),
-            errors=total("log_count/ERROR", "log_count/CRITICAL"),
-            retries=total("retry/count"),
+            items=total(*_ITEMS),
+            errors=total(*_ERRORS),
+            retries=total(*_RETRIES),
             escalations=total(ESCALATED_STAT),
             dead=total(*DEAD_STATS.values()),
             latency=tuple(self._pump.round_trips.counts),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from scrapy import Spider
 from scrapy.crawler import Crawler
-from scrapy.statscollectors import MemoryStatsCollector
+from scrapy.statscollectors import DummyStatsCollector, MemoryStatsCollector, StatsCollector
 from scrapy.utils.test import get_crawler
 
 from scrapy_prioqueue.commands.verbs.status import runs_text, stats_table
@@ -21,7 +21,7 @@ from scrapy_prioqueue.frontier.runs import Dropped, Run, read_run, read_stats, r
 from scrapy_prioqueue.monitoring.worker import WorkerCollector
 from scrapy_prioqueue.pump.round_trips import RoundTrips
 from scrapy_prioqueue.queues.base import ClosedQueue
-from scrapy_prioqueue.queues.recording import RunReports
+from scrapy_prioqueue.queues.recording import COUNTS, RunReports
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.stats import SCRAPY_STATS, STATS
 
@@ -53,7 +53,7 @@ class Broken(MemoryStatsCollector):
     inc_value = set_value = get_value = get_stats = _raise
 
 
-def with_stats(found: dict[Any, Any], kind: type[MemoryStatsCollector] = MemoryStatsCollector) -> Crawler:
+def with_stats(found: dict[Any, Any], kind: type[StatsCollector] = MemoryStatsCollector) -> Crawler:
     crawler = get_crawler(Spider)
     crawler.spider, crawler.stats = Spider("books"), kind(crawler)
     crawler.stats.set_stats(found)
@@ -86,6 +86,7 @@ def test_no_stat_stops_a_report_or_a_scrape(stats: dict[Any, Any], reason: str) 
     run = read_run("r", record.encode(), 2, ())
     assert isinstance(run, Run)
     assert run.state == "closed"
+    assert min((report.stats[name] for name in COUNTS if name in report.stats), default=0) >= 0
     assert min(run.figures.items, run.figures.errors, run.figures.retries, run.figures.dead) >= 0
     totals = totals_of([run] * 3, [read_stats(numbers.encode())] * 3, Dropped())
     runs_text(totals)
@@ -130,3 +131,9 @@ def test_what_is_no_count_is_missing_in_metrics() -> None:
         return registry.get_sample_value(f"prioqueue_worker_{name}_total", {"frontier": "books"})
 
     assert (value("items"), value("retries"), value("log_errors"), value("pages")) == (None, None, 2, 0)
+
+
+def test_a_collector_that_keeps_nothing_has_no_counters() -> None:
+    registry = scrape(with_stats({}, DummyStatsCollector))
+
+    assert registry.get_sample_value("prioqueue_worker_items_total", {"frontier": "books"}) is None

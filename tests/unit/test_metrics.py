@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from math import inf
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -87,6 +87,14 @@ def test_other_paths_are_not_found_and_the_first_page_lists_them() -> None:
         error.value.close()
 
     assert error.value.code == 404
+
+
+def test_a_request_for_the_head_is_answered_without_a_body() -> None:
+    with serving_on([0]) as endpoint:
+        for path in ("/metrics", "/"):
+            with urlopen(Request(endpoint.url + path, method="HEAD")) as answer:
+                assert (answer.status, answer.read()) == (200, b"")
+                assert int(answer.headers["Content-Length"]) > 0
 
 
 def test_the_first_free_port_of_a_range_is_used_and_a_taken_port_is_an_error() -> None:
