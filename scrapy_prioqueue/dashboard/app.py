@@ -22,7 +22,7 @@ from scrapy_prioqueue.commands.output import counted, plain
 from scrapy_prioqueue.commands.verbs.status import as_json
 from scrapy_prioqueue.dashboard.access import COOKIE, SESSION_S, Access, Guard, Question, Session, local_path
 from scrapy_prioqueue.dashboard.board import LETTERS_CHANGED, SORTINGS, Board, Wanted
-from scrapy_prioqueue.dashboard.live import EventStream, Fragments, Live
+from scrapy_prioqueue.dashboard.live import AGE, EventStream, Fragments, Live
 from scrapy_prioqueue.dashboard.templating import environment
 from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
@@ -97,7 +97,8 @@ class Page:
         """Return the parts of a view that change."""
         name, _, argument = view.partition(":")
         frame = self._board.frame()
-        found = {"live-frame": self._render("_frame.html", frame=frame), "age": str(round(frame.age_s or 0))}
+        found = {"live-frame": self._render("_frame.html", frame=frame)}
+        found |= {AGE: str(round(frame.age_s))} if frame.age_s is not None else {}
         if name in LIVE_VIEWS:
             found["live-view"] = self._render(f"_{name}.html", frame=frame, **self._data(name, argument, frame))
         return found

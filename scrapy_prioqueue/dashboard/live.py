@@ -24,6 +24,9 @@ KEEP_ALIVE_S = 15.0
 SLOW_S = 30.0
 """Time after which a viewer that reads nothing is dropped."""
 
+AGE = "age"
+"""Name of the text with the seconds since the last reading, which counts from when it is sent."""
+
 Fragments = Mapping[str, str]
 """HTML by the id of the element that shows it, and further texts."""
 
@@ -116,8 +119,11 @@ class Live:
                     await asyncio.wait_for(
                         channel.changed.wait_for(partial(self._is_new, channel, version)), KEEP_ALIVE_S
                     )
+                is_new = version != channel.version
                 version, fragments = channel.version, channel.fragments
             changes = {name: text for name, text in fragments.items() if sent.get(name) != text}
+            # The same age in a newer event means a newer reading.
+            changes |= {AGE: fragments[AGE]} if is_new and AGE in fragments else {}
             sent = fragments
             await asyncio.wait_for(send(_body(b"data: " + json.dumps(changes).encode() + b"\n\n")), SLOW_S)
         await asyncio.wait_for(send(_body(b"", more=False)), SLOW_S)

@@ -83,6 +83,31 @@ def test_first_event_has_everything_and_later_ones_what_changed() -> None:
     run(scenario)
 
 
+def test_age_is_sent_with_each_reading() -> None:
+    async def scenario() -> None:
+        source = Live(lambda _: {"view": "v", "age": "0"}, interval_s=0.01)
+        viewer = Viewer(source)
+        await viewer.sees(lambda: len(viewer.events) > 2)
+        await viewer.go()
+
+        assert viewer.events[:3] == [{"view": "v", "age": "0"}, {"age": "0"}, {"age": "0"}]
+
+    run(scenario)
+
+
+def test_event_without_a_reading_has_no_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "KEEP_ALIVE_S", 0.01)
+
+    async def scenario() -> None:
+        viewer = Viewer(Live(lambda _: {"age": "0"}, interval_s=1000))
+        await viewer.sees(lambda: len(viewer.events) > 1)
+        await viewer.go()
+
+        assert viewer.events[:2] == [{"age": "0"}, {}]
+
+    run(scenario)
+
+
 def test_viewers_of_a_view_share_its_rendering() -> None:
     async def scenario() -> None:
         render, calls = counting()
