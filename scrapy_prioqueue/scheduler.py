@@ -357,9 +357,9 @@ class Scheduler(BaseScheduler):
             " %(leased)d leased, %(seen)d seen, workers alive: %(workers)d",
             {
                 "how": "New" if joined.is_new else "Joined" if depth.workers > 1 else "Resumed",
-                "name": self._config.name,
+                "name": in_a_line(self._config.name),
                 "where": "in this process" if frontier.is_local else f"at {frontier.address}",
-                "worker": self._config.worker_id,
+                "worker": in_a_line(self._config.worker_id),
                 "pending": depth.pending,
                 "leased": depth.leased,
                 "seen": joined.seen,
@@ -381,7 +381,7 @@ class Scheduler(BaseScheduler):
                 "The last crawl in frontier %s finished at %s. If this worker should have joined it, it was started too"
                 " late: set PRIOQUEUE_CRAWL_ID to a name for each run, so that late workers close instead of beginning"
                 " a new crawl",
-                self._config.name,
+                in_a_line(self._config.name),
                 f"{ended:%Y-%m-%d %H:%M:%S} UTC",
             )
         self._warn_of_scrapy_redis(joined)
@@ -446,7 +446,7 @@ class Scheduler(BaseScheduler):
             "The crawl in frontier %s was begun by another spider or with other arguments: %s. Workers of one"
             " frontier share all requests, so this worker may fetch pages meant for the others, and they may fetch"
             " pages meant for this one. Give each its own frontier, for example PRIOQUEUE_NAME = %r",
-            self._config.name,
+            in_a_line(self._config.name),
             in_a_line("; ".join(found.texts)),
             name,
         )
