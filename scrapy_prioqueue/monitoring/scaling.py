@@ -102,7 +102,7 @@ class Work:
         leased: number of leased requests.
         is_due_soon: a delayed request is due, or will be soon.
         has_seeds: seeds wait for a worker.
-        is_starting: a worker has joined just now, or hasn't read all start requests.
+        is_starting: a worker has joined just now, hasn't read all start requests, or runs handlers of signals.
         slots: those with pending requests, or a random sample of them; empty if all requests can start at any time.
         workers: number of workers at work.
         known: number of workers that the frontier knows, with silent ones: after an outage all are silent for a while.
@@ -399,5 +399,5 @@ class _Finding:
         if work.is_due_soon:
             return 1.0, "waiting", "a delayed request is due soon"
         if work.is_starting:
-            return 1.0, "waiting", "a worker has just started, or reads start requests"
+            return 1.0, "waiting", "a worker has just started, reads start requests, or runs handlers of signals"
         return 0.0, "nothing", "no request can start now or soon"

@@ -72,7 +72,8 @@ def _has_seeds(found: Sequence[SeedsFound]) -> bool:
 
 
 def _is_starting(worker: WorkerFound, now_ms: int) -> bool:
-    return worker.has_more_starts or (worker.is_busy and now_ms - worker.joined_ms < STARTING_S * 1000)
+    has_just_joined = worker.is_busy and now_ms - worker.joined_ms < STARTING_S * 1000
+    return worker.has_more_starts or worker.has_handlers or has_just_joined
 
 
 def _is_measured(pace: Rates) -> bool:

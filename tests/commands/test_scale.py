@@ -8,6 +8,7 @@ import pytest
 from redis import Redis
 from scrapy.settings import Settings
 
+from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Budget, Closing, Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
@@ -54,6 +55,18 @@ def test_one_worker_is_useful_while_anything_is_left_and_none_after_the_end(run:
     worker.ask(is_idle=True)
     found = advice(run)
     assert (found["workers"], found["bound_by"]) == (0, "ended")
+
+
+def test_a_worker_whose_handlers_may_add_requests_is_useful(
+    run: Run, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "STARTING_S", 0)
+    worker = backend.join("w1", clock=None)
+    assert advice(run)["bound_by"] == "nothing"
+
+    worker.ask(notes=[Kept(has_handlers=True)])
+
+    assert (advice(run)["workers"], advice(run)["bound_by"]) == (1, "waiting")
 
 
 def test_limits_budgets_and_pauses_hold_requests_back(run: Run, backend: RedisBackend) -> None:
