@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from scrapy_prioqueue.codec.plain import PlainRequest, plain_or_none
-from scrapy_prioqueue.commands.output import Cell, FittedTable, fields_of, moment, name_text, pairs, spelled
+from scrapy_prioqueue.commands.output import Cell, FittedTable, fields_of, moment, name_text, number, pairs, spelled
 from scrapy_prioqueue.frontier.labels import label_of
-from scrapy_prioqueue.frontier.redis.operators.findings import Stored
+from scrapy_prioqueue.frontier.redis.operators.findings import Status, Stored
 from scrapy_prioqueue.frontier.redis.operators.inspector import tier_name
 from scrapy_prioqueue.printable import clean
 from scrapy_prioqueue.rank import priority_of
@@ -25,6 +25,13 @@ def url_of(stored: Stored) -> str:
     """Return a request's URL, or `UNREADABLE`."""
     plain = plain_or_none(stored.payload, stored.slot)
     return plain.url if plain else UNREADABLE
+
+
+def dead_text(status: Status) -> str:
+    """Return how many requests were given up, and how many of their dead letters are kept."""
+    kept = f", {number(status.own_letters)} of them kept" if status.counts["dead_dropped"] else ""
+    earlier = f"; {number(status.earlier_letters)} more kept from earlier crawls" if status.earlier_letters else ""
+    return f"{number(status.counts['dead'])}{kept}{earlier}"
 
 
 def request_documents(requests: Iterable[Stored], tiers: Sequence[str]) -> list[dict[str, Any]]:

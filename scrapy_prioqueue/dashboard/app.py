@@ -263,6 +263,7 @@ class Page:
             verb=ACTIONS[action],
             what=counted(len(letters), "dead letter"),
             shown=letters[:10],
+            earlier=self._board.earlier(letters),
             fields=filter_of(wanted, form),
             back=back,
         )

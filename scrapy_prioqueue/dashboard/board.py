@@ -196,6 +196,11 @@ class Board:
         letters = islice(inspector.requests.dead(wanted.reason or None), LETTERS_READ)
         return list(islice((stored for stored in letters if wanted.has(stored, now_ms)), LETTERS_CHANGED))
 
+    def earlier(self, letters: Sequence[Stored]) -> int:
+        """Count those of earlier crawls."""
+        state = self.context.inspector.state()
+        return 0 if state is None else sum(not state.has_letter(stored) for stored in letters)
+
     def replay(self, chosen: Sequence[Letter]) -> str:
         """Put dead letters back; return what was done."""
         replay, letters = Replay(self.context), self.context.inspector.requests.letters(chosen)

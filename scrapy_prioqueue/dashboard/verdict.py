@@ -229,10 +229,14 @@ def _suspects(status: Status) -> Iterator[Finding]:
 
 
 def _dead(status: Status) -> Sequence[Finding]:
-    dead, done = status.counts["dead"], status.counts["done"]
+    dead, done, kept = status.counts["dead"], status.counts["done"], status.own_letters
     if not dead:
         return []
-    level: Level = "warning" if dead >= MANY_DEAD * (dead + done) else "note"
+    is_open = kept > 0 or not status.state.keeps_letters
+    level: Level = "warning" if is_open and dead >= MANY_DEAD * (dead + done) else "note"
+    if kept != dead:
+        text = f"{counted(dead, 'request')} given up, {_percent(dead / (dead + done))} of what was finished;"
+        return [Finding(level, f"{text} {number(kept)} of them kept as dead letters.")]
     return [Finding(level, f"{counted(dead, 'dead letter')}, {_percent(dead / (dead + done))} of what was finished.")]
 
 

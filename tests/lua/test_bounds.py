@@ -116,6 +116,23 @@ def test_dead_letters_that_are_too_many_go_some_at_a_time(redis_server: RedisSer
     assert (frontier.stat("dead"), frontier.stat("dead_dropped")) == (60, 20)
 
 
+def test_dropped_letters_of_an_earlier_crawl_are_not_counted(redis_server: RedisServer, frontier_name: str) -> None:
+    frontier = Scripts(redis_server, frontier_name)
+    frontier.join()
+    frontier.commit(1, *[("P", 0, "slot", 0, b"%d" % n, "", "", "") for n in range(3)])
+    fails = [("F", *lease, "", "decode", "", "") for lease in leases_of(frontier.lease(3))]
+    frontier.commit(2, *fails[:2])
+    for key, value in frontier.client.hgetall(frontier.keys.dead).items():
+        fields = [*msgpack.unpackb(value, raw=True)[:10], b"an earlier one"]
+        frontier.client.hset(frontier.keys.dead, key, msgpack.packb(fields, use_bin_type=False))
+    frontier.client.hset(frontier.keys.state, "dead_limit", 1)
+
+    frontier.commit(3, fails[2])
+
+    assert frontier.client.hlen(frontier.keys.dead) == 1
+    assert int(frontier.stat("dead_dropped") or 0) == 0
+
+
 COUNTED = Policy(slots={"*": SlotLimit(concurrency=1000)}, budgets={"*": Budget(pages=10**6)})
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from scrapy_prioqueue.commands.listing import dead_text
 from scrapy_prioqueue.commands.output import counted, duration, moment, number, part, rate, size
 from scrapy_prioqueue.commands.reporting.charts import Chart, brief, charts_of, seconds
 from scrapy_prioqueue.domains import by_domain
@@ -115,7 +116,7 @@ def _confidence(counts: Mapping[str, int]) -> list[Bar]:
 def _notes(status: Status, totals: FleetTotals | None) -> Iterator[tuple[str, str]]:
     name, counts, kept = status.name, status.counts, sum(worker.kept for worker in status.workers)
     if counts["dead"]:
-        yield f"Requests given up: {number(counts['dead'])}", frontier_command("dead", name)
+        yield f"Requests given up: {dead_text(status)}", frontier_command("dead", name)
     if totals is not None and totals.lost:
         yield f"Runs without a last report, killed or cut off: {number(totals.lost)}", frontier_command("runs", name)
     if status.left and not status.has_workers:

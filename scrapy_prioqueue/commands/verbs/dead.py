@@ -128,13 +128,15 @@ def _purge(context: Context, options: Namespace) -> int:
 
 def _asked(context: Context, options: Namespace, what: str) -> Sequence[Letter]:
     """Ask for confirmation, and return the letters that were counted; workers may add others meanwhile."""
-    reasons, asked = Counter[str](), list[Letter]()
+    reasons, asked, state, earlier = Counter[str](), list[Letter](), context.state(), 0
     for stored in chosen(context, options):
         reasons[stored.reason] += 1
         asked.append(stored.letter)
+        earlier += not state.has_letter(stored)
     if not asked:
         raise Stop(context.nothing("there are no such dead letters"))
     kinds = ", ".join(f"{reason}: {number(count)}" for reason, count in reasons.most_common())
+    kinds += f"; {number(earlier)} from earlier crawls" if earlier else ""
     letters = f"{counted(len(asked), 'dead letter')} of frontier {context.name!r} ({kinds})"
     confirm(context, options, what.format(letters))
     return asked

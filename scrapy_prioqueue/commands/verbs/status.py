@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.listing import dead_text
 from scrapy_prioqueue.commands.output import (
     Cell,
     FittedTable,
@@ -120,7 +121,7 @@ def _facts(status: Status, totals: FleetTotals | None) -> Sequence[tuple[str, Ce
         ("leased", number(counts["leased"])),
         ("kept", _kept(status.workers)),
         ("done", f"{number(counts['done'])} of {number(counts['accepted'])} accepted"),
-        ("dead", _dead(counts)),
+        ("dead", Text(dead_text(status), style="red" if counts["dead"] else "")),
         ("seen", _seen(state, counts["duplicates"])),
         ("pace", _pace(status)),
         ("", Text(sparkline(status.pace.history), style="green")),
@@ -186,11 +187,6 @@ def _seen(state: State, duplicates: int) -> str:
 
 def _lost(state: State) -> str:
     return f"; about {number(round(state.seen_lost))} of these were new" if state.seen_mode == "bloom" else ""
-
-
-def _dead(counts: Mapping[str, int]) -> Text:
-    dropped = f", {number(counts['dead_dropped'])} of them not kept" if counts["dead_dropped"] else ""
-    return Text(number(counts["dead"]) + dropped, style="red" if counts["dead"] else "")
 
 
 def _delayed(status: Status) -> str:

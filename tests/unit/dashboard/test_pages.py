@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.listing import dead_text
+from scrapy_prioqueue.commands.reporting.document import gather
 from scrapy_prioqueue.dashboard.app import PAGES, Page
 from scrapy_prioqueue.frontier.base import Ack, Fail
 from scrapy_prioqueue.frontier.policy import EVERY, Budget, Policy, SlotLimit
@@ -204,6 +206,38 @@ def test_nothing_is_changed_without_a_selection(user: Browser, backend: RedisBac
 
     assert "Select dead letters first" in user.get("/dead").text
     assert context.inspector.requests.count(["dead"]) == 1
+
+
+def test_dead_letters_are_counted_alike_everywhere(user: Browser, backend: RedisBackend, context: Context) -> None:
+    """Those that are deleted no longer warn, and those of an earlier crawl are named as such."""
+    fill(backend)
+    operator = Operator(context.link, context.name)
+    operator.purge(list(context.inspector.requests.dead()))
+
+    purged = plain(user.get("/").text)
+    assert "Dead letters 0 of 1 given up" in purged
+    assert "1 request given up, 100% of what was finished; 0 of them kept" in purged
+    assert 'class="warning"' not in user.get("/").text
+    found = context.inspector.status()
+    assert found is not None and "Requests given up: 1, 0 of them kept" in dict(gather(context.inspector, found).notes)
+    assert dead_text(found) == "1, 0 of them kept"
+
+
+def test_dead_letters_of_an_earlier_crawl_are_named_as_such(user: Browser, backend: RedisBackend) -> None:
+    worker = backend.join("w1")
+    worker.commit(request_for("https://shop.example/1"))
+    (lease,) = worker.lease(1)
+    worker.commit(Fail(lease.lease_id, lease.attempt, "callback", "failed", ""))
+    assert worker.ask(0, is_idle=True).has_ended
+    worker.leave()
+    backend.join("w2")
+
+    assert "Dead letters 0 nothing was given up; 1 from earlier crawls" in plain(user.get("/").text)
+    listed = plain(user.get("/dead").text)
+    assert "0 from this crawl, 1 from earlier crawls" in listed
+    assert "from crawl 1, not this one (2)" in listed
+    asked = user.post("/dead", data={"form_key": form_key(user), "action": "purge", "all": "yes"}).text
+    assert "1 of them is from earlier crawls" in plain(asked)
 
 
 def test_foreign_text_is_shown_and_not_obeyed(browser: Browser, backend: RedisBackend) -> None:

@@ -65,6 +65,7 @@ class State:
         seen_lost: expected number of new pages that a Bloom filter has taken for duplicates.
         orders: operators' commands in force: paused, drained, stopping.
         cleaning_ms: time of the last step of a clearing, 0 if there was none.
+        keeps_letters: there is a reason for which dead letters are kept.
     """
 
     layout: str
@@ -83,6 +84,11 @@ class State:
     orders: Sequence[str] = ()
     cleaning_ms: int = 0
     policy: PolicyFound = PolicyFound()
+    keeps_letters: bool = True
+
+    def has_letter(self, stored: Stored) -> bool:
+        """Return whether a dead letter is of this crawl; those of earlier ones are kept, and no longer counted."""
+        return stored.epoch == self.epoch if stored.epoch else stored.at_ms >= self.created_ms
 
     @property
     def has_ended(self) -> bool:
@@ -215,6 +221,7 @@ class Status:
         suspects: number of pending suspects.
         opening_ms: when the first and the last of the slots open that wait for their rate; 0 and 0 if none does.
         seeds: the keys of seeds in the settings of the command.
+        letters: number of dead letters that are kept, of this crawl and earlier ones.
     """
 
     name: str
@@ -241,6 +248,17 @@ class Status:
     suspects: int = 0
     opening_ms: tuple[int, int] = (0, 0)
     seeds: Sequence[SeedsFound] = ()
+    letters: int = 0
+
+    @property
+    def own_letters(self) -> int:
+        """Number of dead letters of this crawl that are kept."""
+        return max(0, self.counts["dead"] - self.counts["dead_dropped"])
+
+    @property
+    def earlier_letters(self) -> int:
+        """Number of dead letters of earlier crawls."""
+        return max(0, self.letters - self.own_letters)
 
     @property
     def left(self) -> int:

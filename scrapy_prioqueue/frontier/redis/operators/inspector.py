@@ -244,11 +244,12 @@ class Inspector:
         if state is None:
             return None
         keys, now_ms = self.keys, self.now_ms()
-        stats, pace, suspects, due = self.link.pipe(
+        stats, pace, suspects, due, letters = self.link.pipe(
             ("HGETALL", keys.of("stats")),
             ("HGETALL", keys.of("pace")),
             ("ZCARD", keys.of("suspects")),
             ("ZRANGE", keys.of("delayed"), 0, 0, "WITHSCORES"),
+            ("ZCARD", keys.died),
         )
         counts = {name: int(decoded_hash(stats).get(name, 0)) for name in COUNTERS}
         tiers, is_sampled = self._tier_depths(state.tiers, suspects, counts["pending"])
@@ -284,6 +285,7 @@ class Inspector:
             suspects=suspects,
             opening_ms=self.limits.opening_ms(now_ms),
             seeds=self.seeds(seeds_keys),
+            letters=int(letters),
         )
 
     def workers(self, now_ms: int | None = None) -> Sequence[WorkerFound]:
@@ -446,6 +448,7 @@ def state_of(found: Mapping[str, str]) -> State:
         seen_mode=shape.partition(" ")[0],
         seen_lost=expected_losses(read_subfilters(shape), seen) if is_bloom(shape) else 0.0,
         orders=[order for order in ORDERS if found.get(order) == "1"],
+        keeps_letters=found.get("dead_on") != "",
         cleaning_ms=int(found.get("cleaning_ms", 0)),
         policy=_policy(found),
     )

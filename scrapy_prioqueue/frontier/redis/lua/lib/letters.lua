@@ -49,15 +49,18 @@ local function drop_letters(reason)
   if reason == "budget" then last = "(" .. lib.died_score(reason, letter_state.created_ms) end
   local oldest = redis.call("ZRANGEBYSCORE", key("died"), first, last, "WITHSCORES", "LIMIT", 0, surplus)
   letter_state.is_whole[reason] = not oldest[1]
+  local own = 0
   for i = 1, #oldest, 2 do
     local id = oldest[i]
+    local value = redis.call("HGET", key("dead"), id)
+    if value and lib.died_in(cmsgpack.unpack(value), letter_state.epoch, letter_state.created_ms) then own = own + 1 end
     lib.note_undo("ZADD", key("died"), oldest[i + 1], id)
-    lib.note_undo("HSET", key("dead"), id, redis.call("HGET", key("dead"), id) or "")
+    lib.note_undo("HSET", key("dead"), id, value or "")
     redis.call("ZREM", key("died"), id)
     redis.call("HDEL", key("dead"), id)
   end
   if oldest[1] then note_dropped(reason) end
-  lib.count("dead_dropped", #oldest / 2)
+  lib.count("dead_dropped", own)
 end
 
 -- Keep a dead letter if its reason is kept.
