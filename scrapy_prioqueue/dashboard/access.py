@@ -20,6 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from scrapy_prioqueue.frontier.redis.operators.findings import Letter
 
 COOKIE = "prioqueue_session"
+"""Beginning of the cookie's name."""
+
 SESSION_S = 12 * 3600
 MOST_SESSIONS = 1000
 MOST_QUESTIONS = 10
@@ -96,6 +98,7 @@ class Access:
         token: allows everything.
         host: address that the server listens on.
         allowed_hosts: further names under which browsers reach it.
+        place: what tells this server from others under the same name, since browsers send cookies to all of its ports.
         clock: seconds that never go back.
     """
 
@@ -104,8 +107,10 @@ class Access:
         token: str,
         host: str,
         allowed_hosts: Collection[str] = (),
+        place: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.cookie = f"{COOKIE}_{sha256(place.encode()).hexdigest()[:12]}"
         self._digest = sha256(token.encode()).digest()
         self._is_local = is_loopback(host)
         self._open_hosts = {*LOOPBACK, host.lower()} if self._is_local else set[str]()
@@ -129,11 +134,11 @@ class Access:
 
     def log_out(self, request: Request) -> None:
         """End the session of a request."""
-        self._sessions.pop(request.cookies.get(COOKIE, ""), None)
+        self._sessions.pop(request.cookies.get(self.cookie, ""), None)
 
     def session_of(self, request: Request) -> Session | None:
         """Return the session of a request, if there is one."""
-        session = self._sessions.get(request.cookies.get(COOKIE, ""))
+        session = self._sessions.get(request.cookies.get(self.cookie, ""))
         return session if session is not None and session.until > self._clock() else None
 
     def has_host(self, name: str) -> bool:
@@ -214,14 +219,23 @@ def _is_navigation(headers: Mapping[str, str]) -> bool:
 
 
 def _refused_form(headers: Headers) -> Response | None:
-    origin, length = headers.get("origin"), headers.get("content-length", "")
+    origin, length = headers.get("origin"), headers.get("content-length", "0")
     if origin is not None and urlsplit(origin).netloc != headers.get("host"):
         return PlainTextResponse("This form comes from another site.\n", 403)
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return PlainTextResponse("This form comes from another site.\n", 403)
+    if "transfer-encoding" in headers:
+        return PlainTextResponse("A form must have a Content-Length.\n", 411)
     if not length.isdecimal() or int(length) > BODY_LIMIT:
-        return PlainTextResponse(f"A form must say its length, at most {BODY_LIMIT} bytes.\n", 413)
+        return PlainTextResponse(f"A form may have at most {BODY_LIMIT} bytes.\n", 413)
     return None
+
+
+def is_encrypted(request: Request) -> bool:
+    """Return whether the browser uses TLS, by itself or to a proxy; whoever lies about it only harms himself."""
+    headers = request.headers
+    schemes = (request.url.scheme, headers.get("x-forwarded-proto", ""), urlsplit(headers.get("origin", "")).scheme)
+    return any(scheme.lower() == "https" for scheme in schemes)
 
 
 def host_of(headers: Headers) -> str | None:

@@ -20,13 +20,14 @@ from starlette.types import ASGIApp
 from scrapy_prioqueue.commands.options import duration_s
 from scrapy_prioqueue.commands.output import counted, plain
 from scrapy_prioqueue.commands.verbs.status import as_json
-from scrapy_prioqueue.dashboard.access import COOKIE, SESSION_S, Access, Guard, Question, Session, local_path
+from scrapy_prioqueue.dashboard.access import SESSION_S, Access, Guard, Question, Session, is_encrypted, local_path
 from scrapy_prioqueue.dashboard.board import LETTERS_CHANGED, SORTINGS, Board, Wanted
 from scrapy_prioqueue.dashboard.live import AGE, EventStream, Fragments, Live
 from scrapy_prioqueue.dashboard.templating import environment
 from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
 from scrapy_prioqueue.monitoring.adviser import SCALE_PATH, Adviser
+from scrapy_prioqueue.monitoring.reading import Reading
 
 STATIC = Path(__file__).parent / "static"
 
@@ -129,11 +130,11 @@ class Page:
         return self._page(request, "runs", runs=self._board.runs())
 
     def _dead(self, request: Request) -> Response:
-        problem = ""
+        problem, wanted = "", Wanted()
         try:
             wanted = wanted_of(request.query_params)
         except ValueError as error:
-            problem, wanted = str(error), Wanted()
+            problem = str(error)
         return self._page(
             request,
             "dead",
@@ -141,7 +142,7 @@ class Page:
             given=dict(request.query_params),
             problem=problem,
             reasons=DEAD_REASONS,
-            letters=self._board.letters(wanted),
+            letters=Reading(None, None) if problem else self._board.letters(wanted),
             most=LETTERS_CHANGED,
         )
 
@@ -217,9 +218,13 @@ class Page:
             await asyncio.sleep(LOGIN_PAUSE_S)
             return self._login_page(next_path, "That is not the token.", 403)
         answer = RedirectResponse(local_path(next_path), 303)
-        is_secure = request.url.scheme == "https"
-        session_id = self._access.log_in()
-        answer.set_cookie(COOKIE, session_id, max_age=SESSION_S, httponly=True, samesite="strict", secure=is_secure)
+        answer.set_cookie(
+            *(self._access.cookie, self._access.log_in()),
+            max_age=SESSION_S,
+            httponly=True,
+            samesite="strict",
+            secure=is_encrypted(request),
+        )
         return answer
 
     async def _logout(self, request: Request) -> Response:
@@ -227,7 +232,7 @@ class Page:
             return self._refused(request)
         self._access.log_out(request)
         answer = RedirectResponse("/", 303)
-        answer.delete_cookie(COOKIE)
+        answer.delete_cookie(self._access.cookie)
         return answer
 
     async def _change(self, request: Request) -> Response:
@@ -307,7 +312,7 @@ def wanted_of(given: Mapping[str, str]) -> Wanted:
     """
     reason = given.get("reason", "")
     if reason and reason not in DEAD_REASONS:
-        raise ValueError(f"there is no reason {reason!r}")
+        raise ValueError(f"There is no reason {reason}: choose one of {', '.join(DEAD_REASONS)}.")
     return Wanted(reason, given.get("text", "").strip(), _age(given.get("newer", "")), _age(given.get("older", "")))
 
 
@@ -321,8 +326,8 @@ def filter_of(wanted: Wanted, given: Mapping[str, Any]) -> dict[str, str]:
 def _age(text: str) -> float | None:
     try:
         return duration_s(text.strip()) if text.strip() else None
-    except Exception as error:  # argparse's own kind of error
-        raise ValueError(str(error)) from None
+    except Exception:  # argparse's own kind of error
+        raise ValueError(f"{text} is no age: give one such as 90, 15min, 2h or 1d.") from None
 
 
 def _path_and_query(request: Request) -> str:

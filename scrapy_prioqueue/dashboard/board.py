@@ -224,9 +224,13 @@ class Board:
         if query.isdecimal():
             lease_id = int(query[:20])
             if lease_id >= 2**64:
-                raise ValueError("an id has at most 20 digits")
+                raise ValueError("No request has this id: it is too large.")
             return self._slowly(("id", lease_id), lambda _: found_by_id(self.context, lease_id), 1.0)
-        Request(query)  # which raises that error
+        try:
+            Request(query)
+        except ValueError as error:
+            what = "give a URL with its scheme, such as https://shop.example/, or the id of a request"
+            raise ValueError(f"{query} can't be looked up ({error}): {what}.") from None
         return self._slowly(("url", query), lambda _: found_by_url(self.context, query), 1.0)
 
     def _slowly(

@@ -52,7 +52,9 @@ def serve(
     Args:
         ready: called once before the first request is served.
     """
-    page = Page(Board(context), Access(token, host, allowed_hosts))
+    port = listener.getsockname()[1]
+    place = f"{context.name} at {context.link.address}, {socket.gethostname()}:{port}"
+    page = Page(Board(context), Access(token, host, allowed_hosts, place))
     config = uvicorn.Config(
         page.app(),
         log_config=None,

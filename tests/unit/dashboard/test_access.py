@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.dashboard.access import BODY_LIMIT, COOKIE, Access, is_loopback, local_path
 from scrapy_prioqueue.dashboard.app import PAGES, Page
+from scrapy_prioqueue.dashboard.board import Board
 from tests.unit.dashboard.conftest import HERE, TOKEN, Browser, form_key, page_of
 
 ADDRESSES = [*(path for path, _, _ in PAGES), "/events", "/api/v1/status", "/api/v1/scale", "/nothing"]
@@ -61,7 +62,9 @@ def test_token_lets_in(elsewhere: Browser) -> None:
     answer = elsewhere.post("/login", data={"token": TOKEN, "next": "/slots"})
 
     assert (answer.status_code, answer.headers["location"]) == (303, "/slots")
-    assert re.search(f"{COOKIE}=.*HttpOnly; Max-Age=.*Path=/; SameSite=strict; Secure", answer.headers["set-cookie"])
+    assert re.search(
+        f"{COOKIE}_[0-9a-f]+=.*HttpOnly; Max-Age=.*Path=/; SameSite=strict; Secure", answer.headers["set-cookie"]
+    )
     assert elsewhere.get("/slots").status_code == 200
 
 
@@ -115,20 +118,49 @@ def test_other_sites_may_link_but_not_read(browser: Browser) -> None:
 
 def test_large_forms_are_refused(browser: Browser) -> None:
     assert browser.post("/login", data={"token": "x" * BODY_LIMIT}).status_code == 413
-    assert browser.post("/login", content=iter([b"token=x"])).status_code == 413
+    assert browser.post("/login", content=iter([b"token=x"])).status_code == 411
+
+
+def test_forms_without_a_body_are_no_large_ones(browser: Browser) -> None:
+    assert browser.post("/").status_code == 405
+    assert browser.post("/dead").status_code == 403
+
+
+@pytest.mark.parametrize("headers", [{"Origin": "https://crawl.example"}, {"X-Forwarded-Proto": "https"}])
+def test_cookies_stay_encrypted_behind_a_proxy(context: Context, headers: dict[str, str]) -> None:
+    proxied = TestClient(page_of(context, allowed_hosts=("crawl.example",)).app(), "http://crawl.example")
+
+    answer = proxied.post("/login", data={"token": TOKEN}, headers=headers, follow_redirects=False)
+
+    assert "; Secure" in answer.headers["set-cookie"]
+
+
+def test_pages_on_one_machine_have_their_own_sessions(context: Context) -> None:
+    """Browsers send the cookies of a name to all of its ports."""
+    board = Board(context)
+    browsers = [
+        TestClient(Page(board, Access(TOKEN, "127.0.0.1", place=place)).app(), HERE, follow_redirects=False)
+        for place in ("books at :8765", "books at :8766")
+    ]
+    for browser in browsers:
+        browser.cookies = browsers[0].cookies
+        browser.post("/login", data={"token": TOKEN})
+
+    assert all(form_key(browser) for browser in browsers)
 
 
 def test_logging_out_ends_the_session(user: Browser) -> None:
-    key, cookie = form_key(user), user.cookies[COOKIE]
+    (name,) = user.cookies
+    key, cookie = form_key(user), user.cookies[name]
 
     assert user.post("/logout", data={"form_key": key}).status_code == 303
-    user.cookies.set(COOKIE, cookie)
+    user.cookies.set(name, cookie)
     assert user.post("/dead", data={**CHANGES["/dead"], "form_key": key}).status_code == 403
 
 
 def test_sessions_end(clock: Any) -> None:
     access = Access(TOKEN, "127.0.0.1", clock=clock)
-    request: Any = type("Request", (), {"cookies": {COOKIE: access.log_in()}})()
+    request: Any = type("Request", (), {"cookies": {access.cookie: access.log_in()}})()
     assert access.session_of(request) is not None
 
     clock.advance(24 * 3600)
