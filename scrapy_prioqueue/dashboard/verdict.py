@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Literal
 
-from scrapy_prioqueue.commands.output import counted, duration, moment, name_text, number, part, size
+from scrapy_prioqueue.commands.output import counted, duration, moment, name_text, number, part, rate, size
 from scrapy_prioqueue.commands.sharing import flood_text, nearest_text
 from scrapy_prioqueue.frontier.redis.operators.findings import Status
 from scrapy_prioqueue.hints import evict_command, frontier_command
@@ -109,7 +109,7 @@ def _finish(status: Status) -> tuple[str, str]:
     state, now_ms = status.state, status.now_ms
     if state.has_ended:
         took = duration(max(0, state.ended_ms - state.created_ms) / 1000)
-        return f"done in {took}", f"It ended at {moment(state.ended_ms)}."
+        return f"took {took}", f"It ended at {moment(state.ended_ms)}."
     left = counted(status.left, "request")
     if not status.left:
         waiting, nothing = status.waiting_workers, "No request is waiting or in progress"
@@ -123,13 +123,20 @@ def _finish(status: Status) -> tuple[str, str]:
         return f"{left} left", f"The next one may start in {duration((status.idle_until_ms - now_ms) / 1000)}."
     left_s = status.pace.left_s
     if left_s is not None and left_s >= status.rate_left_s:
-        return f"done in about {duration(left_s)}", f"At this rate, {left} are finished by {_at(now_ms, left_s)}."
+        shrinks = f"{left} left, {rate(status.pace.drain_per_s)} fewer: none is left at about {_at(now_ms, left_s)}."
+        return f"done in about {_whole(left_s)}", shrinks
+    # A frontier that grows adds requests to its slots, so no time at which they are empty can be named.
+    if left_s is None and status.pace.is_growing:
+        return "no end in sight yet", f"{left} left, and more are found than finished."
     if status.rate_left_s:
         at_least = f"The slowest slot needs until {_at(now_ms, status.rate_left_s)} for its requests."
-        return f"done in {duration(status.rate_left_s)} at the earliest", at_least
-    if status.pace.is_growing:
-        return "no end in sight yet", f"{left[0].upper()}{left[1:]} are left, and more are found than finished."
-    return f"{left} left", "How long they take can't be estimated yet."
+        return f"done in {_whole(status.rate_left_s)} at the earliest", at_least
+    return f"{left} left", "How long that takes can't be estimated yet."
+
+
+def _whole(seconds: float) -> str:
+    """Return an estimated time without tenths of a second."""
+    return duration(seconds) if seconds >= 10 else f"{max(1, round(seconds))} s"
 
 
 def _at(now_ms: int, left_s: float) -> str:
@@ -172,7 +179,8 @@ def _waits(status: Status) -> Iterator[Finding]:
         parts = [f"{number(status.waiting_for_rate)} for their rate"] * bool(status.waiting_for_rate)
         parts += [f"{number(leases)} for pages in progress"] * bool(leases)
         parts += [f"{number(status.closed_waiting)} for Retry-After"] * bool(status.closed_waiting)
-        text = f"{number(waiting + leases)} of {counted(slots, 'slot')} wait: {', '.join(parts)}."
+        verb = "waits" if waiting + leases == 1 else "wait"
+        text = f"{number(waiting + leases)} of {counted(slots, 'slot')} {verb}: {', '.join(parts)}."
         yield Finding("note", f"{text} More workers don't make it faster.", _command(status, "limit"))
     elif status.closed_waiting:
         text = f"{counted(status.closed_waiting, 'slot')} closed by Retry-After of {_its(status.closed_waiting)} site."

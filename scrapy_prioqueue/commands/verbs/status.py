@@ -225,10 +225,11 @@ def _left(status: Status) -> str:
         return f"{left}, {_waiting(status)}"
     if status.pace.left_s is not None and status.pace.left_s >= status.rate_left_s:
         return f"{left}, about {duration(status.pace.left_s)}"
-    if status.rate_left_s:
-        return f"{left}, {duration(status.rate_left_s)} at least, at the rates of their slots"
     # Requests accepted at the beginning of the time of the rate don't mean that the crawl is growing now.
-    return f"{left}, and growing" if status.pace.is_growing else f"{left}, time unknown"
+    grows = ", and growing" if status.pace.left_s is None and status.pace.is_growing else ""
+    if status.rate_left_s:
+        return f"{left}, {duration(status.rate_left_s)} at least, at the rates of their slots{grows}"
+    return f"{left}{grows or ', time unknown'}"
 
 
 def _nothing(status: Status) -> str:

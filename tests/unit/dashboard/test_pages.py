@@ -89,7 +89,7 @@ def test_crawl_that_ended_says_so(browser: Browser, backend: RedisBackend) -> No
     shown = plain(browser.get("/").text)
 
     assert "The crawl has ended" in shown
-    assert "done in" in shown
+    assert "took" in shown
 
 
 @pytest.mark.parametrize("query", ["id", "url"])

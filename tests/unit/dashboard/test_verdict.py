@@ -64,7 +64,7 @@ def counting(**counts: int) -> Status:
 
 CASES: dict[str, tuple[Status, str, str, str]] = {
     "well": (STATUS, "well", "Crawling 10.0 pages a second", "done in about 1 min 4 s"),
-    "ended": (in_state(phase="ended", ended_ms=1_900_000), "well", "The crawl has ended", "done in 15 min"),
+    "ended": (in_state(phase="ended", ended_ms=1_900_000), "well", "The crawl has ended", "took 15 min"),
     "paused": (in_state(orders=["paused"]), "note", "The crawl is paused", "510 requests left"),
     "drained": (in_state(orders=["drained"]), "well", "Draining 10.0 pages", "done in about"),
     "nobody": (changed(workers=[]), "wrong", "No worker is running", "510 requests left"),
@@ -79,6 +79,16 @@ CASES: dict[str, tuple[Status, str, str, str]] = {
     ),
     "kept": (changed(workers=[replace(WORKER, kept=3, kept_pages=1)]), "warning", "Crawling", "done"),
     "growing": (changed(pace=Rates(10.0, 20.0, None, is_growing=True)), "well", "Crawling", "no end in sight yet"),
+    "growing and limited": (
+        changed(rate_left_s=7200.0, pace=Rates(9.0, 61.0, None, is_growing=True)),
+        *("well", "Crawling", "no end in sight yet"),
+    ),
+    "nearly done": (
+        replace(counting(pending=1, leased=0), pace=Rates(1.0, 0.8, 6.0)),
+        "well",
+        "C",
+        "done in about 6 s",
+    ),
     "limited": (
         changed(waiting_for_rate=3, rate_left_s=7200.0),
         *("well", "Crawling", "done in 2 h at the earliest"),
@@ -120,6 +130,19 @@ def test_causes_come_with_what_helps() -> None:
 
     (limited,) = verdict(changed(waiting_for_rate=3)).findings
     assert "3 of 4 slots wait: 3 for their rate. More workers" in limited.text
+
+
+def test_the_estimate_names_the_rate_that_it_is_made_of() -> None:
+    """This is not the rate of the headline, since further requests are found."""
+    found = verdict(changed(pace=Rates(24.2, 23.6, 850.0)))
+
+    assert found.detail.startswith("510 requests left, 0.6/s fewer: none is left at about ")
+
+
+def test_one_slot_waits() -> None:
+    (finding,) = verdict(changed(slots=1, waiting_for_rate=1)).findings
+
+    assert finding.text.startswith("1 of 1 slot waits: ")
 
 
 def test_worst_finding_comes_first() -> None:
