@@ -59,7 +59,7 @@ class Dead:
     Args:
         reason: one of `DEAD_REASONS`.
         detail: what happened, in one line.
-        traceback: the end of the traceback, empty without one.
+        traceback: its last lines, below … if there were more; empty without one.
     """
 
     reason: str
@@ -195,7 +195,7 @@ MOST_DROPS = 10
 """How often the engine of a worker that isn't closing may drop a request before its download."""
 
 TRACEBACK_LENGTH = 2_000
-"""Maximum length of a traceback; its end is kept."""
+"""Maximum length of a traceback; its last lines are kept."""
 
 
 class Verdicts:
@@ -382,8 +382,17 @@ def note_error(request: Request, failure: Failure) -> None:
         # The callback may not have yielded everything on the page.
         note_verdict(request, RequeueIfClosing())
     elif not isinstance(error, (IgnoreRequest, StopDownload)):
-        traceback = failure.getTraceback()[-TRACEBACK_LENGTH:]
-        note_verdict(request, Dead(DEAD_BY_CALLBACK, described(error), traceback))
+        note_verdict(request, Dead(DEAD_BY_CALLBACK, described(error), last_lines(failure.getTraceback())))
+
+
+def last_lines(text: str, length: int = TRACEBACK_LENGTH) -> str:
+    """Return a text of limited length: if it is longer, its last lines below a line with …."""
+    if len(text) <= length:
+        return text
+    kept = text[2 - length :]
+    cut = kept.find("\n") + 1
+    # A line that takes most of the room is the message, so its end is kept.
+    return "…\n" + kept[cut if cut <= length // 2 else 0 :]
 
 
 def note_lost(request: Request, page: Request | None, error: Exception) -> None:

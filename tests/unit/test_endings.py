@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD, Ack, Fail, Lease, Release
 from scrapy_prioqueue.queues import endings
-from scrapy_prioqueue.queues.endings import MOST_DROPS, Endings, Page, Verdicts
+from scrapy_prioqueue.queues.endings import MOST_DROPS, Endings, Page, Verdicts, last_lines
 from scrapy_prioqueue.queues.layers import Layers
 from scrapy_prioqueue.settings import Config
 
@@ -99,3 +99,17 @@ def test_a_request_kept_in_process_that_is_dropped_is_put_back_there() -> None:
     again = bench.verdicts.again(bench.hand_out())
 
     assert again is not None and again[0].url == "https://shop.example/"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("short\n", "short\n"),
+        ("first line\nsecond\nthird\n", "…\nsecond\nthird\n"),
+        ("the message\n" + 18 * "x" + "\n", "…\n" + 17 * "x" + "\n"),
+        (30 * "x", "…\n" + 18 * "x"),
+    ],
+    ids=["short", "cut at a line", "long last line", "one line"],
+)
+def test_long_text_is_cut_at_a_line_and_says_so(text: str, kept: str) -> None:
+    assert last_lines(text, 20) == kept
