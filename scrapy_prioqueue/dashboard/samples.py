@@ -53,11 +53,14 @@ class Seen:
     def _add(self, status: Status) -> None:
         if status.state.epoch != self._epoch:
             self._epoch, self._step_ms, self.points = status.state.epoch, 0, []
-        if self.points and status.now_ms < self.points[-1].ms + max(1, self._step_ms):
+        # Time goes on after the end of a crawl, but nothing changes.
+        ms = status.state.ended_ms if status.state.has_ended else status.now_ms
+        step_ms = 1 if status.state.has_ended else max(1, self._step_ms)
+        if self.points and ms < self.points[-1].ms + step_ms:
             return
         counts = status.counts
         depths = tuple(tier.pending for tier in status.tiers)
-        self.points.append(Point(status.now_ms, depths, counts["delayed"], counts["done"], counts["accepted"]))
+        self.points.append(Point(ms, depths, counts["delayed"], counts["done"], counts["accepted"]))
         if len(self.points) > MOST_POINTS:
             self.points = self.points[::2]
             self._step_ms = max(1, (self.points[-1].ms - self.points[0].ms) // (len(self.points) - 1))

@@ -37,7 +37,7 @@ def environment() -> Environment:
     )
     texts = (amount, counted, delay_text, doing, duration, moment, name_text, number, part, rate, size)
     figures = (confidence_text, exchanges_text, shares, sparkline)
-    others = (brief_number, clock, iso, tier_name, url_of, waits, web_address)
+    others = (brief_number, clock, iso, tier_name, time_zone, url_of, waits, web_address)
     made.globals |= {text.__name__: text for text in (*texts, *figures, *others)}
     return made
 
@@ -50,7 +50,7 @@ def _shown(value: Any) -> Any:
 def brief_number(value: float) -> str:
     """Return 1234567 as 1.23 M, and small numbers exactly."""
     if abs(value) < BIG:
-        return number(value)
+        return number(value) if value == int(value) else f"{value:,.1f}"
     for unit, factor in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(value) >= factor:
             digits = max(0, 2 - int(log10(abs(value) / factor)))
@@ -62,6 +62,12 @@ def clock(ms: float, other_ms: float) -> str:
     """Return a time at one end of a drawing, with the date unless it is the same at the other end."""
     when, other = (datetime.fromtimestamp(each / 1000) for each in (ms, other_ms))
     return when.strftime("%H:%M:%S" if when.date() == other.date() else "%Y-%m-%d %H:%M")
+
+
+def time_zone(ms: float) -> str:
+    """Return the difference of this machine's time zone at a time: UTC+01:00."""
+    offset = datetime.fromtimestamp(ms / 1000).astimezone().strftime("%z")
+    return f"UTC{offset[:3]}:{offset[3:5]}"
 
 
 def iso(ms: float) -> str:

@@ -200,9 +200,19 @@ def test_points_are_bounded_and_belong_to_one_crawl() -> None:
     assert [point.ms for point in seen.points] == [10]
 
 
+def test_no_point_is_later_than_the_end_of_the_crawl() -> None:
+    seen = Seen()
+    seen.add(changed(now_ms=1_800_000))
+    for now_ms in (1_900_500, 1_901_500, 2_000_000):
+        seen.add(replace(in_state(phase="ended", ended_ms=1_900_000), now_ms=now_ms))
+
+    assert [point.ms for point in seen.points] == [1_800_000, 1_900_000]
+
+
 def test_numbers_are_rounded_only_if_they_are_large() -> None:
-    assert [brief_number(value) for value in (0, 9999, 12_345, 2_000_000, 3.5e9)] == [
+    assert [brief_number(value) for value in (0, 0.5, 9999, 12_345, 2_000_000, 3.5e9)] == [
         "0",
+        "0.5",
         "9,999",
         "12.3 k",
         "2.00 M",
