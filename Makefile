@@ -36,8 +36,8 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS := 6
 PYTEST := python -m pytest --numprocesses $(JOBS) --dist worksteal
 
-# For tests each of which starts two browsers or a server of its own; such a test may take longer.
-ONE_BY_ONE := python -m pytest --timeout 240
+# For tests each of which starts two browsers or a server of its own.
+ONE_BY_ONE := python -m pytest
 
 # Schedules of the simulation that `make soak` runs, beyond those of the tests.
 SEEDS := 1000000

@@ -72,7 +72,7 @@ def documentation_cache(request: pytest.FixtureRequest) -> Path:
     return request.config.cache.mkdir("documentation")
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_two_workers_fetch_what_scrapys_scheduler_fetches_of_a_real_site(
     documentation_cache: Path,
     redis_server: RedisServer,

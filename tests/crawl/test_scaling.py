@@ -22,7 +22,7 @@ SLOW, FAST, MOST = 60, 200, 3
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 def test_a_fleet_grows_for_what_can_run_and_not_for_a_limited_site_and_ends_with_the_crawl(
     on_redis: Crawls, site: Site
 ) -> None:

@@ -207,7 +207,7 @@ class Crawl:
                 await asyncio.sleep(0.001)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_twenty_workers_that_die_fetch_exactly_what_the_budget_allows(
     redis_server: RedisServer, frontier_name: str, lottery: random.Random
 ) -> None:

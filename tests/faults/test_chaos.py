@@ -14,7 +14,7 @@ APPENDFSYNC = "everysec"
 """With "everysec" a killed server has forgotten its last second."""
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("faults", "workers"),
     [

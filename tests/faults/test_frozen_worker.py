@@ -16,7 +16,7 @@ UNDER_WAY = CONCURRENT_REQUESTS
 """Leases that may be granted to a worker while it is being frozen."""
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 def test_late_acks_of_a_thawed_worker_are_void_and_the_crawl_ends_once(open_shop: OpenShop) -> None:
     shop = open_shop(products=240)
     frozen = shop.start("frozen", SHORT_TTL)
@@ -38,7 +38,7 @@ def test_late_acks_of_a_thawed_worker_are_void_and_the_crawl_ends_once(open_shop
     assert shop.frontier.has_ended()
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 def test_a_worker_thawed_after_the_end_of_its_crawl_ends_too(open_shop: OpenShop) -> None:
     shop = open_shop(products=240)
     frozen, other = (shop.start(name, SHORT_TTL) for name in ("frozen", "other"))

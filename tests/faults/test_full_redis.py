@@ -27,7 +27,7 @@ def notice(workers: Sequence[Worker]) -> None:
         worker.wait_for("reached its maxmemory")
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 def test_full_server_is_waited_for(open_shop: OpenShop) -> None:
     """Reports 79 and 86."""
     shop = open_shop(products=300)
@@ -48,7 +48,7 @@ def test_full_server_is_waited_for(open_shop: OpenShop) -> None:
         assert worker.process.log.count("reached its maxmemory") == worker.process.log.count("stores requests again")
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 def test_full_server_is_drained_by_crawling(open_shop: OpenShop) -> None:
     """Invariant 10; the server's buffers may use the memory that the drained queue frees, so the rest waits."""
     shop = open_shop(products=300)

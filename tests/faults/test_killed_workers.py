@@ -16,7 +16,7 @@ KILLS = 20
 SHORT_TTL = {"PRIOQUEUE_LEASE_TTL": 3}
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_invariant_1_twenty_kills_at_random_moments_lose_nothing(open_shop: OpenShop, lottery: random.Random) -> None:
     """Reports 88, 89, 94.
 
@@ -44,7 +44,7 @@ def test_invariant_1_twenty_kills_at_random_moments_lose_nothing(open_shop: Open
     assert shop.frontier.dead_letters() == []
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_leases_of_a_worker_that_never_returns_go_to_the_other(open_shop: OpenShop) -> None:
     shop = open_shop(products=240)
     victim, other = (shop.start(name, SHORT_TTL) for name in WORKERS)
@@ -58,7 +58,7 @@ def test_leases_of_a_worker_that_never_returns_go_to_the_other(open_shop: OpenSh
     assert other.stat("prioqueue/lease/reaped") > 0
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_workers_of_new_names_continue_where_all_others_were_killed(
     open_shop: OpenShop, lottery: random.Random
 ) -> None:
@@ -78,7 +78,7 @@ def test_workers_of_new_names_continue_where_all_others_were_killed(
     assert shop.frontier.nouns() <= KEPT
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_killed_while_starting_all_workers_lose_no_start_request(open_shop: OpenShop, lottery: random.Random) -> None:
     shop = open_shop(products=240)
     settings = {**SHORT_TTL, "TESTS_PAGES": shop.page_list, "PRIOQUEUE_MAX_ATTEMPTS": 20}
@@ -95,7 +95,7 @@ def test_killed_while_starting_all_workers_lose_no_start_request(open_shop: Open
     shop.check_complete()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_invariant_9_books_balance_at_every_moment_of_a_crawl_with_kills(
     open_shop: OpenShop, lottery: random.Random
 ) -> None:

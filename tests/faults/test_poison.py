@@ -44,7 +44,7 @@ def check_only_poison_is_dead(shop: Shop, poison: str, deaths: int, *, most: int
     assert (verdict.lost, verdict.strays, verdict.without_item) == ([], [], [poison])
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_request_that_kills_its_worker_is_a_dead_letter_after_few_kills(open_shop: OpenShop) -> None:
     """Report 119."""
     shop = open_shop(products=60, latency=0.02)
@@ -56,7 +56,7 @@ def test_a_request_that_kills_its_worker_is_a_dead_letter_after_few_kills(open_s
     check_only_poison_is_dead(shop, poison, deaths, most=5)
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 def test_requests_in_progress_beside_the_one_that_kills_are_not_given_up_with_it(open_shop: OpenShop) -> None:
     shop = open_shop(products=120)
     poison = possible_poisons(shop)[0]
@@ -66,7 +66,7 @@ def test_requests_in_progress_beside_the_one_that_kills_are_not_given_up_with_it
     check_only_poison_is_dead(shop, poison, deaths, most=9)
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
 def test_dead_letter_names_the_workers_it_has_killed_while_the_fleet_continues(
     open_shop: OpenShop, number: signal.Signals

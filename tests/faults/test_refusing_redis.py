@@ -63,7 +63,7 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("refuse", "advice"), REFUSALS, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_server_that_refuses_calls_for_a_while_causes_no_repeats(
     open_shop: OpenShop, refuse: Callable[[redis.Redis], Callable[[], object]], advice: str

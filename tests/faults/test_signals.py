@@ -15,7 +15,7 @@ WORKERS = ("worker-1", "worker-2")
 LONG_TTL = {"PRIOQUEUE_LEASE_TTL": 1000}
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_in_good_order_leaves_nothing_leased_and_nothing_to_be_done_again(
     open_shop: OpenShop, number: signal.Signals
@@ -41,7 +41,7 @@ def test_a_stop_in_good_order_leaves_nothing_leased_and_nothing_to_be_done_again
     shop.check_complete(repeated_at_most=0)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_stop_at_once_loses_nothing(open_shop: OpenShop) -> None:
     """Report 92: the second Ctrl-C does not wait for the pages in progress."""
     shop = open_shop(products=120, latency=1)

@@ -15,7 +15,7 @@ TTL_S = 3
 WARNING = "The spider's code has blocked the event loop"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_page_whose_callback_stalls_its_worker_for_three_leases_is_fetched_once(open_shop: OpenShop) -> None:
     shop = open_shop(products=120)
     page = possible_poisons(shop)[0]
@@ -34,7 +34,7 @@ def test_page_whose_callback_stalls_its_worker_for_three_leases_is_fetched_once(
     assert shop.frontier.has_ended()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_stalled_worker_that_is_frozen_loses_its_leases_and_takes_none_back(open_shop: OpenShop) -> None:
     shop = open_shop(products=60)
     ttl = {"PRIOQUEUE_LEASE_TTL": TTL_S}
