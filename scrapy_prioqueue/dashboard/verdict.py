@@ -123,8 +123,8 @@ def _finish(status: Status) -> tuple[str, str]:
         return f"{left} left", f"The next one may start in {duration((status.idle_until_ms - now_ms) / 1000)}."
     left_s = status.pace.left_s
     if left_s is not None and left_s >= status.rate_left_s:
-        shrinks = f"{left} left, {rate(status.pace.drain_per_s)} fewer: none is left at about {_at(now_ms, left_s)}."
-        return f"done in about {_whole(left_s)}", shrinks
+        pace = f"{left} left; the queue shrinks by {rate(status.pace.drain_per_s)}"
+        return f"done in about {_whole(left_s)}", f"{pace} and is empty at about {_at(now_ms, left_s)}."
     # A frontier that grows adds requests to its slots, so no time at which they are empty can be named.
     if left_s is None and status.pace.is_growing:
         return "no end in sight yet", f"{left} left, and more are found than finished."
@@ -242,10 +242,11 @@ def _dead(status: Status) -> Sequence[Finding]:
         return []
     is_open = kept > 0 or not status.state.keeps_letters
     level: Level = "warning" if is_open and dead >= MANY_DEAD * (dead + done) else "note"
+    share = f"{_percent(dead / (dead + done))} of what was finished or given up"
     if kept != dead:
-        text = f"{counted(dead, 'request')} given up, {_percent(dead / (dead + done))} of what was finished;"
-        return [Finding(level, f"{text} {number(kept)} of them kept as dead letters.")]
-    return [Finding(level, f"{counted(dead, 'dead letter')}, {_percent(dead / (dead + done))} of what was finished.")]
+        text = f"{counted(dead, 'request')} given up, {share}; {number(kept)} of them kept as dead letters."
+        return [Finding(level, text)]
+    return [Finding(level, f"{counted(dead, 'dead letter')}, {share}.")]
 
 
 def _percent(value: float) -> str:

@@ -136,7 +136,7 @@ def test_the_estimate_names_the_rate_that_it_is_made_of() -> None:
     """This is not the rate of the headline, since further requests are found."""
     found = verdict(changed(pace=Rates(24.2, 23.6, 850.0)))
 
-    assert found.detail.startswith("510 requests left, 0.6/s fewer: none is left at about ")
+    assert found.detail.startswith("510 requests left; the queue shrinks by 0.6/s and is empty at about ")
 
 
 def test_one_slot_waits() -> None:
