@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import socket
 import time
@@ -181,8 +182,12 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
+        has_begun = False
+
         async def send_with_headers(message: Message) -> None:
+            nonlocal has_begun
             if message["type"] == "http.response.start":
+                has_begun = True
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
@@ -190,7 +195,12 @@ class Guard:
             await send(message)
 
         answer = self._refusal(Request(scope)) or self._app
-        await answer(scope, receive, send_with_headers)
+        try:
+            await answer(scope, receive, send_with_headers)
+        except asyncio.CancelledError:
+            # The server ends, and would log a traceback for each request that is not answered.
+            if not has_begun:
+                await PlainTextResponse("The server is stopping.\n", 503)(scope, receive, send_with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
         path, headers = request.url.path, request.headers

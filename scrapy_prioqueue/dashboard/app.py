@@ -27,7 +27,7 @@ from scrapy_prioqueue.dashboard.templating import environment
 from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
 from scrapy_prioqueue.monitoring.adviser import SCALE_PATH, Adviser
-from scrapy_prioqueue.monitoring.reading import Reading
+from scrapy_prioqueue.monitoring.reading import BUSY, Reading
 
 STATIC = Path(__file__).parent / "static"
 
@@ -176,7 +176,9 @@ class Page:
             here=_path_and_query(request),
             **data,
         )
-        return HTMLResponse(text, status_code)
+        # A value that was not read yet is read meanwhile.
+        is_busy = any(isinstance(value, Reading) and value.trouble == BUSY for value in data.values())
+        return HTMLResponse(text, status_code, {"Refresh": "3"} if is_busy and request.method == "GET" else None)
 
     def _render(self, template: str, **data: Any) -> str:
         return self._templates.get_template(template).render(**data)

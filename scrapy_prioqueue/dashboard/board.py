@@ -45,6 +45,9 @@ SLOW_INTERVAL_S = 5.0
 
 HISTORY_INTERVAL_S = 10.0
 
+WAIT_S = 1.0
+"""For the server's time; then a page shows what was read before."""
+
 SORTINGS: Sequence[Sorting] = ("pending", "leased", "name", "order")
 
 T = TypeVar("T")
@@ -60,6 +63,7 @@ class Frame:
         status: None if there is no such frontier, or nothing was read yet.
         age_s: seconds since it was read; None if it never was.
         trouble: why it can't be read now; empty if it can.
+        is_away: that is because the server doesn't answer.
         verdict: None without a status.
     """
 
@@ -68,6 +72,7 @@ class Frame:
     status: Status | None
     age_s: float | None
     trouble: str
+    is_away: bool
     verdict: Verdict | None
 
 
@@ -130,7 +135,7 @@ class Board:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.reading = FrontierReading(context.inspector, seeds_keys=context.config.seeds_keys)
+        self.reading = FrontierReading(context.inspector, seeds_keys=context.config.seeds_keys, first_wait_s=WAIT_S)
         self._seen = Seen()
 
     def frame(self) -> Frame:
@@ -140,7 +145,9 @@ class Board:
         if status is not None:
             self._seen.add(status)
         judged = verdict(status) if status is not None else None
-        return Frame(self.context.name, self.context.link.address, status, read.age_s, read.trouble, judged)
+        return Frame(
+            self.context.name, self.context.link.address, status, read.age_s, read.trouble, read.is_away, judged
+        )
 
     def charts(self, status: Status) -> tuple[Chart | None, Chart | None]:
         """Return drawings of the requests that wait, and of the rates."""
@@ -236,7 +243,7 @@ class Board:
     def _slowly(
         self, name: object, question: Callable[[Inspector], T | None], interval_s: float = SLOW_INTERVAL_S
     ) -> Reading[T]:
-        return self.reading.get(name, question, interval_s=interval_s, wait_s=interval_s)
+        return self.reading.get(name, question, interval_s=interval_s, wait_s=WAIT_S)
 
 
 def _reasons(inspector: Inspector) -> Mapping[str, int]:

@@ -48,11 +48,13 @@ class Reading(Generic[T]):
         value: None if it was never read, or if there is no such frontier.
         age_s: seconds since it was read; None if it never was.
         trouble: why it can't be read now, empty if it can.
+        is_away: that is because the server doesn't answer.
     """
 
     value: T | None
     age_s: float | None
     trouble: str = ""
+    is_away: bool = False
 
 
 class _Part:
@@ -126,6 +128,7 @@ class FrontierReading:
         seeds_keys: keys of seeds that the status includes.
         interval_s: least seconds between two readings of the same value.
         share: part of the server's time that all readings together may take.
+        first_wait_s: seconds to wait for a value that was never read.
         clock: seconds that never go back.
     """
 
@@ -136,11 +139,13 @@ class FrontierReading:
         seeds_keys: Sequence[str] = (),
         interval_s: float = 1.0,
         share: float = SHARE,
+        first_wait_s: float = FIRST_WAIT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.inspector = inspector
         self._seeds_keys = seeds_keys
         self._interval_s = interval_s
+        self._first_wait_s = first_wait_s
         self._purse = _Purse(share, clock)
         self._clock = clock
         self._parts: dict[Hashable, _Part] = {}
@@ -174,7 +179,7 @@ class FrontierReading:
         begun = self._clock()
         with self._changed:
             part = self._part(name, question, max(interval_s, self._interval_s))
-            until = begun + (wait_s if part.read_at is not None else max(wait_s, FIRST_WAIT_S))
+            until = begun + (wait_s if part.read_at is not None else max(wait_s, self._first_wait_s))
         while part.is_due(now := self._clock(), begun):
             with self._changed:
                 part.waiting_since = now if part.waiting_since is None else part.waiting_since
@@ -229,5 +234,5 @@ class FrontierReading:
 
     def _reading_of(self, part: _Part) -> Reading[Any]:
         age_s = None if part.read_at is None else self._clock() - part.read_at
-        trouble = part.trouble or self._trouble
-        return Reading(part.value, age_s, trouble or ("" if age_s is not None else BUSY))
+        trouble = part.trouble or self._trouble or ("" if age_s is not None else BUSY)
+        return Reading(part.value, age_s, trouble, bool(self._trouble))

@@ -112,9 +112,8 @@ def test_value_that_waits_longest_is_read_first(inspector: Inspector, clock: Clo
     assert order == ["first", "second", "first"]
 
 
-def test_new_values_wait_only_for_a_while(inspector: Inspector, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scrapy_prioqueue.monitoring.reading.FIRST_WAIT_S", 0.0)
-    reading = FrontierReading(inspector, share=0.0001, clock=clock)
+def test_new_values_wait_only_for_a_while(inspector: Inspector, clock: Clock) -> None:
+    reading = FrontierReading(inspector, share=0.0001, first_wait_s=0.0, clock=clock)
 
     def burn(inspector: Inspector) -> int:
         clock.now += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.dashboard.access import BODY_LIMIT, COOKIE, Access, is_loopback, local_path
+from scrapy_prioqueue.dashboard.access import BODY_LIMIT, COOKIE, Access, Guard, is_loopback, local_path
 from scrapy_prioqueue.dashboard.app import PAGES, Page
 from scrapy_prioqueue.dashboard.board import Board
 from tests.unit.dashboard.conftest import HERE, TOKEN, Browser, form_key, page_of
@@ -147,6 +148,26 @@ def test_pages_on_one_machine_have_their_own_sessions(context: Context) -> None:
         browser.post("/login", data={"token": TOKEN})
 
     assert all(form_key(browser) for browser in browsers)
+
+
+def test_requests_that_are_open_at_the_end_are_answered() -> None:
+    """Else the server would log a traceback for each."""
+    sent: list[Any] = []
+
+    async def never(*_: Any) -> Any:
+        await asyncio.sleep(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": [(b"host", b"localhost")]}
+
+    answer = Guard(never, Access(TOKEN, "127.0.0.1"))(scope, never, send)
+    answer.send(None)
+    with pytest.raises(StopIteration):
+        answer.throw(asyncio.CancelledError())
+
+    assert sent[0]["status"] == 503
 
 
 def test_logging_out_ends_the_session(user: Browser) -> None:

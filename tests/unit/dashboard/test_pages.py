@@ -11,11 +11,13 @@ from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.listing import dead_text
 from scrapy_prioqueue.commands.reporting.document import gather
 from scrapy_prioqueue.dashboard.app import PAGES, Page
+from scrapy_prioqueue.dashboard.board import Board
 from scrapy_prioqueue.frontier.base import Ack, Fail
 from scrapy_prioqueue.frontier.policy import EVERY, Budget, Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.findings import Letter
 from scrapy_prioqueue.frontier.redis.operators.operator import Operator
+from scrapy_prioqueue.monitoring.reading import BUSY, Reading
 from tests.commands.requests import page as request_for
 from tests.contract.backends import RedisBackend
 from tests.support.servers import RedisServer
@@ -284,9 +286,31 @@ def test_server_that_is_away_leaves_the_last_reading(own_server: RedisServer, co
     for address in ADDRESSES:
         shown = browser.get(address)
         assert shown.status_code == 200
-        assert "The server can't be read; this is from less than a minute ago" in shown.text
+        assert "Redis can't be read; what is shown is from 20" in shown.text
+        assert "All is well" not in shown.text and "verdict well" not in shown.text
     assert "1 dead letter" in browser.get("/").text
     assert browser.get("/api/v1/status").json()["error"]
+
+
+def test_crawl_of_another_layout_is_no_server_that_is_away(
+    browser: Browser, backend: RedisBackend, context: Context
+) -> None:
+    fill(backend)
+    context.link.pipe(("HSET", context.inspector.keys.state, "layout", "0"))
+
+    shown = browser.get("/").text
+
+    assert "The crawl can't be read." in shown
+    assert "has layout 0" in shown
+
+
+def test_page_that_must_wait_loads_again(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Board, "runs", lambda _: Reading(None, None, BUSY))
+
+    shown = browser.get("/runs")
+
+    assert (shown.status_code, shown.headers["refresh"]) == (200, "3")
+    assert "not read yet" in shown.text
 
 
 def test_status_is_also_for_programs(browser: Browser, backend: RedisBackend) -> None:
