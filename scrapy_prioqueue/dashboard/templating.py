@@ -30,6 +30,8 @@ def environment() -> Environment:
     made = Environment(
         loader=PackageLoader("scrapy_prioqueue.dashboard"),
         autoescape=True,
+        # An upgrade in place must not mix new templates with the functions of the running process.
+        auto_reload=False,
         finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -13,7 +13,7 @@ from tests.docs.markdown import REPOSITORY
 BUILD = (sys.executable, "-m", "sphinx", "-E", "-n", "-q", "-W", "--keep-going", "-b", "html")
 
 
-@pytest.mark.timeout(200)  # It keeps one core busy for 10 s.
+@pytest.mark.timeout(300)  # It keeps one core busy for 10 s.
 def test_site_builds_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run(
         [*BUILD, "-d", tmp_path / "read", REPOSITORY / "docs", tmp_path / "site"],
