@@ -163,12 +163,12 @@ def test_a_full_server_takes_the_batch_again_once_there_is_room(
     # So that the filter itself, of 24 kB, is what there is no room for.
     client.config_set("maxmemory", client.info("memory")["used_memory"] + 12_000)
     with pytest.raises(FrontierFull):
-        for first in range(0, len(PUSHES), 10):
-            worker.commit(*PUSHES[first : first + 10])
+        for stored in range(0, len(PUSHES), 10):
+            worker.commit(*PUSHES[stored : stored + 10])
     client.config_set("maxmemory", 0)
     worker.last_batch = replace(worker.last_batch, number=worker.last_batch.number - 1)
 
-    assert len(worker.commit(*PUSHES).duplicates) < 20
+    assert len(worker.commit(*PUSHES).duplicates) - stored < 20
     assert len(worker.commit(*PUSHES).duplicates) == len(PUSHES)
     with closing(Link(own_server.url)) as link:
         assert_in_order(Operator(link, frontier_name))
