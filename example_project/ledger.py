@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 
 from shop_site.catalogue import Page
@@ -56,13 +57,13 @@ class Ledger:
         if self._access_log.exists():
             with self._access_log.open("rb") as log:
                 log.seek(self._read)
-                for line in log:
+                # Of a line that is just being written, the next call reads all.
+                for line in takewhile(lambda line: line.endswith(b"\n"), log):
                     self._note(line)
         return len(self._final)
 
     def _note(self, line: bytes) -> None:
-        if line.endswith(b"\n"):
-            self._read += len(line)
-            visit = Visit(**json.loads(line))
-            if visit.is_final and visit.path != "/robots.txt":
-                self._final.add(visit.url)
+        self._read += len(line)
+        visit = Visit(**json.loads(line))
+        if visit.is_final and visit.path != "/robots.txt":
+            self._final.add(visit.url)
