@@ -23,7 +23,7 @@ from scrapy_prioqueue.commands.verbs.status import as_json
 from scrapy_prioqueue.dashboard.access import SESSION_S, Access, Guard, Question, Session, is_encrypted, local_path
 from scrapy_prioqueue.dashboard.board import LETTERS_CHANGED, SORTINGS, Board, Wanted
 from scrapy_prioqueue.dashboard.live import AGE, EventStream, Fragments, Live
-from scrapy_prioqueue.dashboard.templating import environment
+from scrapy_prioqueue.dashboard.templating import page_environment
 from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
 from scrapy_prioqueue.monitoring.adviser import SCALE_PATH, Adviser
@@ -61,7 +61,7 @@ class Page:
         self._board = board
         self._access = access
         self._adviser = Adviser(board.context.config)
-        self._templates = environment()
+        self._templates = page_environment()
         titles = {name: title for _, name, title in PAGES}
         self._templates.globals |= {"pages": PAGES, "titles": {"confirm": "Are you sure?", "problem": "", **titles}}
         self.live = live or Live(self.fragments)

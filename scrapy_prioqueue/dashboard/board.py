@@ -13,9 +13,10 @@ from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.letters import Replay
 from scrapy_prioqueue.commands.listing import url_of
 from scrapy_prioqueue.commands.output import number
+from scrapy_prioqueue.commands.reporting.charts import FEWEST, Chart, depth_chart, rate_chart
 from scrapy_prioqueue.commands.writing import operator_of
 from scrapy_prioqueue.dashboard.life import Found, found_by_id, found_by_url
-from scrapy_prioqueue.dashboard.samples import Chart, Seen, depth_chart, joined, rate_chart, recorded
+from scrapy_prioqueue.dashboard.samples import Seen, continued
 from scrapy_prioqueue.dashboard.verdict import Verdict, verdict
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
 from scrapy_prioqueue.frontier.redis.operators.budgets import BudgetSummary
@@ -150,12 +151,13 @@ class Board:
         )
 
     def charts(self, status: Status) -> tuple[Chart | None, Chart | None]:
-        """Return drawings of the requests that wait, and of the rates."""
-        tiers = [tier.tier for tier in status.tiers]
+        """Return the charts of the requests that wait, and of the rates; None without enough samples."""
         # Workers write the history every few seconds at most, so what was seen here continues it.
         history = self.reading.get("history", lambda inspector: inspector.history(), interval_s=HISTORY_INTERVAL_S)
-        points = joined(recorded(history.value), self._seen.points)
-        return depth_chart(points, tiers), rate_chart(points)
+        samples = continued(history.value.samples if history.value else (), self._seen.samples)
+        if len(samples) < FEWEST:
+            return None, None
+        return depth_chart(samples, [tier.tier for tier in status.tiers]), rate_chart(samples)
 
     def runs(self) -> Reading[Sequence[Run]]:
         """Return the runs of workers, those that joined last first."""

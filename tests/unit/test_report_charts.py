@@ -34,6 +34,7 @@ def test_areas_are_stacked_with_the_best_tier_on_top() -> None:
     chart = drawn(SAMPLE, replace(SAMPLE, ms=1000, tiers=(4, 4), delayed=2))["Waiting requests by tier"]
 
     assert [(each.name, each.most) for each in chart.series] == [("high", "4"), ("low", "4"), ("delayed", "2")]
+    assert [each.latest for each in chart.series] == ["4", "4", "2"]
     assert chart.top == "10"
     high, low, delayed = (each.path for each in chart.series)
     assert high == "M0 140L720 0L720 80L0 160Z"
@@ -69,8 +70,8 @@ def test_the_scale_ends_with_a_round_number(value: float, top: float) -> None:
 
 
 def test_values_are_short() -> None:
-    assert [brief(value) for value in (0, 0.5, 7, 9999, 12_345, 1_234_567, 2.5e9)] == [
-        *("0", "0.5", "7", "9,999", "12.3 k", "1.23 M", "2.5 G"),
+    assert [brief(value) for value in (0, 0.5, 7, 9999, 12_345, 999_999, 1_234_567, 2.5e9)] == [
+        *("0", "0.5", "7", "9,999", "12.3 k", "1 M", "1.23 M", "2.5 G"),
     ]
     assert [per_second(value) for value in (0, 0.123, 4.5, 1234)] == ["0/s", "0.12/s", "4.5/s", "1,234/s"]
     assert [seconds(value) for value in (0.0004, 0.12, 3)] == ["0.4 ms", "120 ms", "3.0 s"]

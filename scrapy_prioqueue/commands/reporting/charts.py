@@ -1,4 +1,4 @@
-"""Charts of a crawl over time, as paths of SVG; nothing is read here."""
+"""Charts of a crawl over time, as paths of SVG, for the report and the page; nothing is read here."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ class Series:
     Args:
         path: for SVG; empty if there is nothing to draw.
         most: its largest value, as text.
+        latest: its last value, likewise.
         color: number of its color.
     """
 
     name: str
     path: str
     most: str
+    latest: str
     color: int
 
 
@@ -66,16 +68,8 @@ def charts_of(history: History) -> Iterator[Chart]:
     if len(samples) < FEWEST:
         return
     names = history.tiers or [f"tier {index}" for index in range(max(len(sample.tiers) for sample in samples))]
-    tiers: dict[str, Values] = {
-        name: [_at(sample.tiers, tier) for sample in samples] for tier, name in enumerate(names)
-    }
-    yield _areas("Waiting requests by tier", samples, {"delayed": _of(samples, "delayed"), **_reversed(tiers)}, brief)
-    yield _lines(
-        "Requests per second",
-        samples,
-        {"done": _of(samples, "done_per_s"), "found": _of(samples, "accepted_per_s")},
-        per_second,
-    )
+    yield depth_chart(samples, names)
+    yield rate_chart(samples)
     samples = thinned_out(samples, MOST_IN_SMALL)
     yield _lines("Requests in progress", samples, {"leased": _of(samples, "leased")}, brief)
     yield _lines("Workers", samples, {"alive": _of(samples, "workers")}, brief)
@@ -93,6 +87,20 @@ def charts_of(history: History) -> Iterator[Chart]:
         memory = {"used": _of(samples, "memory")}
         limit = {"maxmemory": _of(samples, "memory_limit")} if samples[-1].memory_limit else {}
         yield _lines("Memory of Redis", samples, memory | limit, size)
+
+
+def depth_chart(samples: Sequence[Sample], names: Sequence[str]) -> Chart:
+    """Return the waiting requests by tier, the best one on top, and below them the delayed ones."""
+    tiers: dict[str, Values] = {
+        name: [_at(sample.tiers, tier) for sample in samples] for tier, name in enumerate(names)
+    }
+    return _areas("Waiting requests by tier", samples, {"delayed": _of(samples, "delayed"), **_reversed(tiers)}, brief)
+
+
+def rate_chart(samples: Sequence[Sample]) -> Chart:
+    """Return the rates of requests that were done, and of those that were found."""
+    rates = {"done": _of(samples, "done_per_s"), "found": _of(samples, "accepted_per_s")}
+    return _lines("Requests per second", samples, rates, per_second)
 
 
 def thinned_out(samples: Sequence[Sample], most: int) -> Sequence[Sample]:
@@ -119,7 +127,7 @@ def _reversed(series: Mapping[str, Values]) -> dict[str, Values]:
 def _lines(title: str, samples: Sequence[Sample], series: Mapping[str, Values], text: Text) -> Chart:
     top = rounded_up(max((value for values in series.values() for value in values if value is not None), default=0))
     drawn = [
-        Series(name, _line(samples, values, top), _most(values, text), color)
+        Series(name, _line(samples, values, top), _most(values, text), text(values[-1] or 0), color)
         for color, (name, values) in enumerate(series.items())
     ]
     return _chart(title, samples, drawn, top, text, is_stacked=False)
@@ -132,7 +140,7 @@ def _areas(title: str, samples: Sequence[Sample], series: Mapping[str, Values], 
     for index, (name, values) in enumerate(zip(series, heights, strict=True)):
         upper = [below + value for below, value in zip(lower, values, strict=True)]
         path = _area(samples, lower, upper, top) if any(values) else ""
-        drawn.append(Series(name, path, _most(values, text), len(series) - 1 - index))
+        drawn.append(Series(name, path, _most(values, text), text(values[-1]), len(series) - 1 - index))
         lower = upper
     return _chart(title, samples, drawn[::-1], top, text, is_stacked=True)
 
@@ -197,11 +205,12 @@ def _small_unit(value: float) -> float:
 
 
 def brief(value: float) -> str:
-    """Return 1234567 as 1.2 M, and numbers below ten thousand exactly."""
-    for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor * (10 if unit == "k" else 1):
-            return f"{value / factor:.3g} {unit}"
-    return number(value) if value >= 10 or value == ceil(value) else f"{value:.2g}"
+    """Return 1234567 as 1.23 M, and numbers below ten thousand exactly."""
+    if value < 10_000:
+        return number(value) if value >= 10 or value == ceil(value) else f"{value:.2g}"
+    # 999,500 is rounded to 1 M.
+    factor, unit = next((each for each in ((1e9, "G"), (1e6, "M")) if value >= 0.9995 * each[0]), (1e3, "k"))
+    return f"{value / factor:.3g} {unit}"
 
 
 def per_second(value: float) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
 
 from scrapy_prioqueue.commands.listing import dead_text
 from scrapy_prioqueue.commands.output import counted, duration, moment, number, part, rate, size
@@ -15,12 +13,8 @@ from scrapy_prioqueue.frontier.redis.operators.findings import SlotFound, Status
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector, tier_name
 from scrapy_prioqueue.frontier.runs import FleetTotals, Run, Stats, latency_s
 from scrapy_prioqueue.hints import frontier_command
-from scrapy_prioqueue.printable import clean
 from scrapy_prioqueue.queues.recording import CONFIDENCE_STATS
 from scrapy_prioqueue.stats import CONFIDENCE_STAT, DONE_SLOT_STAT, DONE_TIER_STAT
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 MOST_SLOTS, MOST_RUNS = 20, 100
 
@@ -131,28 +125,12 @@ def _notes(status: Status, totals: FleetTotals | None) -> Iterator[tuple[str, st
 
 def render(document: Document) -> str:
     """Return the report as HTML."""
-    return _environment().get_template("report.html").render(doc=document, s=document.status, totals=document.totals)
+    # Imported here, since only this needs Jinja2, which need not be installed.
+    from scrapy_prioqueue.commands.reporting.templating import environment
 
-
-def _environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    made = Environment(
-        loader=PackageLoader("scrapy_prioqueue.commands.reporting"),
-        autoescape=True,
-        finalize=_shown,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    texts = (brief, clock, counted, duration, headline, iso, latency_text, moment, number, part, rate, size)
-    made.globals |= {each.__name__: each for each in (*texts, tier_name)}
-    return made
-
-
-def _shown(value: Any) -> Any:
-    """Return text for the page without the control and bidirectional characters that a crawled page may contain."""
-    return clean(value) if type(value) is str else value
+    texts = (brief, counted, duration, headline, latency_text, moment, number, part, rate, size, tier_name)
+    template = environment("scrapy_prioqueue.commands.reporting", *texts).get_template("report.html")
+    return template.render(doc=document, s=document.status, totals=document.totals)
 
 
 def headline(document: Document) -> tuple[str, str]:
@@ -173,14 +151,3 @@ def latency_text(run: Run) -> str:
     """Return the latency of most exchanges of a run."""
     found = latency_s(run.figures.latency, 0.95)
     return "–" if found is None else seconds(found)
-
-
-def clock(ms: float, other_ms: float) -> str:
-    """Return a time at one end of a chart, with the date unless it is that of the other end."""
-    when, other = (datetime.fromtimestamp(each / 1000) for each in (ms, other_ms))
-    return when.strftime("%H:%M:%S" if when.date() == other.date() else "%b %d, %H:%M")
-
-
-def iso(ms: float) -> str:
-    """Return a time for programs."""
-    return datetime.fromtimestamp(ms / 1000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

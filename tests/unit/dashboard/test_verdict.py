@@ -7,17 +7,8 @@ from typing import Any
 
 import pytest
 
-from scrapy_prioqueue.dashboard.samples import (
-    MOST_POINTS,
-    Point,
-    Seen,
-    depth_chart,
-    joined,
-    rate_chart,
-    recorded,
-    rounded_up,
-)
-from scrapy_prioqueue.dashboard.templating import brief_number, web_address
+from scrapy_prioqueue.dashboard.samples import MOST_SAMPLES, Seen, continued
+from scrapy_prioqueue.dashboard.templating import web_address
 from scrapy_prioqueue.dashboard.verdict import verdict
 from scrapy_prioqueue.frontier.redis.operators.findings import (
     HANDLERS,
@@ -29,7 +20,7 @@ from scrapy_prioqueue.frontier.redis.operators.findings import (
     TierDepth,
     WorkerFound,
 )
-from scrapy_prioqueue.frontier.redis.operators.history import History, Sample
+from scrapy_prioqueue.frontier.redis.operators.history import Sample
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage
 
 pytestmark = pytest.mark.in_process
@@ -151,74 +142,36 @@ def test_worst_finding_comes_first() -> None:
     assert levels == ["wrong", "note", "note"]
 
 
-# Drawings
-
-
-def points(count: int) -> list[Point]:
-    return [Point(1000 * number, (number, 2 * number), number, 10 * number, 20 * number) for number in range(count)]
-
-
-def test_too_few_points_are_not_drawn() -> None:
-    assert depth_chart(points(1), ("high", "low")) is None
-    assert rate_chart(points(2)) is None
-
-
-def test_depths_are_stacked_with_the_best_tier_on_top() -> None:
-    chart = depth_chart(points(11), ("high", "low"))
-
-    assert chart is not None
-    assert [(layer.name, layer.latest) for layer in chart.layers] == [("high", 10), ("low", 20), ("delayed", 10)]
-    assert chart.top == 50
-    assert " L720.0 36.0 " in chart.layers[0].path
-    assert " L720.0 144.0 " in chart.layers[2].path
-
-
-def test_rates_are_those_between_points() -> None:
-    chart = rate_chart(points(5))
-
-    assert chart is not None
-    assert [(layer.name, layer.latest) for layer in chart.layers] == [("finished", 10), ("found", 20)]
+# Samples
 
 
 def test_what_was_recorded_comes_before_what_was_seen() -> None:
-    history = History(("high", "low"), 10.0, [Sample(ms=1000 * number, tiers=(number, 0)) for number in range(3)])
+    recorded, seen = ([Sample(ms=1000 * at, done=10 * at) for at in range(count)] for count in (3, 5))
 
-    assert recorded(None) == []
-    assert [point.ms for point in joined(recorded(history), points(5))] == [0, 1000, 2000, 3000, 4000]
-    assert joined([], points(2)) == points(2)
+    found = continued(recorded, seen)
+    assert [(each.ms, each.done_per_s) for each in found] == [(0, None), *((1000 * at, 10) for at in range(1, 5))]
+    assert [each.ms for each in continued([], seen)] == [0, 1000, 2000, 3000, 4000]
 
 
-def test_points_are_bounded_and_belong_to_one_crawl() -> None:
+def test_samples_are_bounded_and_belong_to_one_crawl() -> None:
     seen = Seen()
-    for number in range(3 * MOST_POINTS):
+    for number in range(3 * MOST_SAMPLES):
         seen.add(changed(now_ms=1000 * number))
-    assert MOST_POINTS / 4 < len(seen.points) <= MOST_POINTS
-    assert seen.points[0].ms == 0
-    assert seen.points[-1].ms > 1000 * 3 * MOST_POINTS * 0.95
+    assert MOST_SAMPLES / 4 < len(seen.samples) <= MOST_SAMPLES
+    assert seen.samples[0].ms == 0
+    assert seen.samples[-1].ms > 1000 * 3 * MOST_SAMPLES * 0.95
 
     seen.add(replace(in_state(epoch="2"), now_ms=10))
-    assert [point.ms for point in seen.points] == [10]
+    assert [sample.ms for sample in seen.samples] == [10]
 
 
-def test_no_point_is_later_than_the_end_of_the_crawl() -> None:
+def test_no_sample_is_later_than_the_end_of_the_crawl() -> None:
     seen = Seen()
     seen.add(changed(now_ms=1_800_000))
     for now_ms in (1_900_500, 1_901_500, 2_000_000):
         seen.add(replace(in_state(phase="ended", ended_ms=1_900_000), now_ms=now_ms))
 
-    assert [point.ms for point in seen.points] == [1_800_000, 1_900_000]
-
-
-def test_numbers_are_rounded_only_if_they_are_large() -> None:
-    assert [brief_number(value) for value in (0, 0.5, 9999, 12_345, 2_000_000, 3.5e9)] == [
-        "0",
-        "0.5",
-        "9,999",
-        "12.3 k",
-        "2.00 M",
-        "3.50 B",
-    ]
-    assert [rounded_up(value) for value in (1, 1.5, 7, 11, 501)] == [1, 2, 10, 20, 1000]
+    assert [sample.ms for sample in seen.samples] == [1_800_000, 1_900_000]
 
 
 def test_only_web_addresses_may_be_opened() -> None:
