@@ -17,11 +17,11 @@ from scrapy.statscollectors import DummyStatsCollector
 
 from scrapy_prioqueue.engine import StatCounter
 from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.frontier.runs import LATENCY_BOUNDS_S
 from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.monitoring.metrics import Buckets, Metric, Values, families
 from scrapy_prioqueue.monitoring.serving import METRICS_PATH, Endpoint, metrics_app, missing, routed
 from scrapy_prioqueue.pump.pump import Pump
-from scrapy_prioqueue.pump.round_trips import BOUNDS_S
 from scrapy_prioqueue.queues.base import RequestQueue
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.stats import (
@@ -103,7 +103,7 @@ def _round_trips(worker: Worker) -> Buckets | None:
     if worker.queue.pump is None:
         return None
     found = worker.queue.pump.round_trips
-    return Buckets(BOUNDS_S, found.counts, found.total_s)
+    return Buckets(LATENCY_BOUNDS_S, found.counts, found.total_s)
 
 
 def _unserializable(worker: Worker) -> Mapping[str, float]:

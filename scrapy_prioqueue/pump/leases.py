@@ -205,7 +205,7 @@ class Renewals:
         self._ttl_s = ttl_s
         self._clock = clock
         self._heartbeat = Heartbeat(
-            *(frontier, leases.tokens, ttl_s, slow_s, leases.started_tokens, host.has_own_work, host.spider)
+            frontier, leases.tokens, ttl_s, slow_s, leases.started_tokens, host.has_own_work, host.spider
         )
         self._latest = self._sent = clock()
         self._gave_back_at = -inf

@@ -509,9 +509,11 @@ class FrontierQueue(RequestQueue):
     def _on_done(self, request: Request) -> None:
         entry = self._in_progress.pop(id(request), None)
         if entry is not None:
-            self._run.coverage.note(entry[1].slot, entry[1].rank)
-            if self._endings.end(request, entry[1]) and self._objects is not None and self._objects.objects:
-                self._objects.forget(entry[1].payload)
+            lease = entry[1]
+            if self._endings.end(request, lease):
+                self._run.coverage.note(lease.slot, lease.rank)
+                if self._objects is not None and self._objects.objects:
+                    self._objects.forget(lease.payload)
         elif (kept := self._kept.finish(request)) is not None:
             self._reports.done_here += 1
             self._run.coverage.note(kept.slot, kept.rank)

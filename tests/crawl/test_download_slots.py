@@ -191,6 +191,7 @@ def test_requests_dropped_by_a_fast_stop_are_released(crawls: Crawls, site: Site
     assert len(result.pages) < 13
     assert result.lines(f"{13 - len(result.pages)} pending, 0 delayed, 0 leased, {len(result.pages)} done")
     assert result.stats["prioqueue/lease/released"] >= 1
+    assert result.stats["prioqueue/done/tier/normal"] == len(result.pages)
 
 
 class Pausing(Follower):
