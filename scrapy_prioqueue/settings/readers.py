@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import ceil
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from scrapy.settings import BaseSettings
 
+from scrapy_prioqueue.address import parse_address
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.seen import LEAST_ERROR_RATE, MOST_ERROR_RATE, MOST_EXPECTED, NEVER_S
 from scrapy_prioqueue.hints import unknown_names
@@ -20,8 +20,6 @@ from scrapy_prioqueue.rank import MAX_TIERS
 
 HIDDEN = "(not shown: it may hold a password)"
 """Shown in an error instead of a value that may contain a secret."""
-
-URL_SCHEMES = ("redis", "rediss", "unix")
 
 MAX_ATTEMPTS_LIMIT = 200
 """The frontier stores attempts in one byte."""
@@ -59,18 +57,11 @@ def frontier_name(name: str, value: Any) -> str:
 def redis_url(name: str, value: Any) -> str:
     """Read the URL of a server."""
     try:
-        parts = urlsplit(value)
-        is_usable = parts.scheme in URL_SCHEMES and parts.port != 0
-    except (TypeError, ValueError, AttributeError):
-        is_usable = False
-    if not is_usable:
-        *firsts, last = (f"{scheme}://" for scheme in URL_SCHEMES)
-        raise SettingError(
-            name,
-            HIDDEN,
-            f"must be a URL that begins with {', '.join(firsts)} or {last}, with a port"
-            " from 1 to 65535 and special characters of a password percent-encoded",
-        )
+        parse_address(value)
+    except TypeError:
+        raise SettingError(name, HIDDEN, "must be a URL, as a text") from None
+    except ValueError as error:
+        raise SettingError(name, HIDDEN, str(error)) from None
     return str(value)
 
 

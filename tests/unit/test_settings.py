@@ -186,10 +186,11 @@ BAD_VALUES = [
     ("PRIOQUEUE_SEEDS_BATCH_SIZE", 0, "from 1 to 1000"),
     ("PRIOQUEUE_MAX_IDLE", "long", "-1 for ever"),
     ("PRIOQUEUE_LOG_INTERVAL", -1, ">= 0"),
-    ("PRIOQUEUE_REDIS_URL", "http://127.0.0.1", "redis://, rediss:// or unix://"),
-    ("PRIOQUEUE_REDIS_URL", "127.0.0.1:6379", "redis://, rediss:// or unix://"),
-    ("PRIOQUEUE_REDIS_URL", "redis://127.0.0.1:port", "redis://, rediss:// or unix://"),
-    ("PRIOQUEUE_REDIS_URL", 6379, "redis://, rediss:// or unix://"),
+    ("PRIOQUEUE_REDIS_URL", "http://127.0.0.1", "begins with redis://, rediss://, unix://"),
+    ("PRIOQUEUE_REDIS_URL", "127.0.0.1:6379", "begins with redis://, rediss://, unix://"),
+    ("PRIOQUEUE_REDIS_URL", "redis://127.0.0.1:port", "must have a host and a port"),
+    ("PRIOQUEUE_REDIS_URL", "redis+sentinel://127.0.0.1", "must end with the name of the primary"),
+    ("PRIOQUEUE_REDIS_URL", 6379, "must be a URL"),
     ("PRIOQUEUE_REDIS_OPTIONS", ["a"], "dictionary"),
     ("PRIOQUEUE_REDIS_OPTIONS", "a=1", "JSON"),
     ("PRIOQUEUE_REDIS_TIMEOUT", 0, "above 0.001"),
@@ -410,7 +411,11 @@ def test_address_falls_back_to_scrapy_rediss_setting_and_then_to_this_machine() 
 
 
 @pytest.mark.parametrize(
-    "url", ["redis://h", "rediss://u:p@h:1/2", "unix:///run/redis.sock?db=1", "redis://[::1]:6379"]
+    "url",
+    [
+        *("redis://h", "rediss://u:p@h:1/2", "unix:///run/redis.sock?db=1", "redis://[::1]:6379"),
+        *("redis+sentinel://a,b:1/books/2", "rediss+cluster://u:p@a:1,b:2"),
+    ],
 )
 def test_address_of_every_kind_is_kept_as_it_is(url: str) -> None:
     assert read({"PRIOQUEUE_REDIS_URL": url}).redis_url == url

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from inspect import Parameter, signature
 from types import TracebackType
@@ -12,18 +12,22 @@ from typing import Any
 
 from hiredis import pack_command
 from redis import exceptions
+from redis.asyncio import Connection as RedisConnection
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
-from scrapy_prioqueue.address import address_of
+from scrapy_prioqueue.address import address_of, parse_address
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, SettingError
-from scrapy_prioqueue.frontier.redis.link import Command, checking_host
+from scrapy_prioqueue.frontier.redis.link import Command
+from scrapy_prioqueue.frontier.redis.locating import ClusterLocator, Locator, locator_of
+from scrapy_prioqueue.frontier.redis.options import SENTINEL_OPTIONS, always, checking_host
 from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, scripts_for
 from scrapy_prioqueue.frontier.redis.servers import ServerChanged, Servers
 from scrapy_prioqueue.frontier.redis.troubles import explained, is_displaced, is_forbidden, is_full, is_too_large
+from scrapy_prioqueue.frontier.redis.watch import Watch
 
 LOOKS = 10
 """Turns of the loop, at equal intervals, after the last of which the time is over."""
@@ -162,11 +166,12 @@ class Connection:
     """A pool of connections to one server; created at first use, on the event loop that uses it.
 
     Args:
-        url: ``redis://``, ``rediss://`` or ``unix://`` address with the database.
+        url: one of the kinds in `address.SCHEMES`, with the database.
         timeout_s: time-out of connecting, and of each answer, in seconds.
         options: further keyword arguments of `redis.asyncio.Redis`, which override those of the URL.
         version: of the server, if another connection has read it and has loaded the scripts.
         name: of the connections on the server, unless the options set it, or set up connections themselves.
+        locator: who knows where the server is, if not those whom the URL names.
     """
 
     def __init__(
@@ -177,9 +182,11 @@ class Connection:
         options: Mapping[str, Any] | None = None,
         version: tuple[int, ...] = (),
         name: str = "",
+        locator: Locator | None = None,
     ) -> None:
         self.url = url
         self.address = address_of(url)
+        self._parts = parse_address(url)
         self._timeout_s = timeout_s
         self._answer_s: float | None = timeout_s
         self._connect_s: float | None = timeout_s
@@ -187,14 +194,28 @@ class Connection:
         self._name = name
         self._client: Redis | None = None
         self._is_displaced = False
+        self._locator = locator or locator_of(self._parts, self._options, timeout_s)
+        self._watch = None if self._locator is None else Watch(self._locator)
         self._servers = Servers(self.address, self._options.get("redis_connect_func"))
         self._scripts: dict[str, Script] = scripts_for(version) if version else {}
         self.version = version
 
     def twin(self) -> Connection:
         """Return another pool of connections to the same server, for another event loop."""
+        return self._through(self._locator)
+
+    def at(self, key: str) -> Connection:
+        """Return connections to the node of a cluster that has a key; else to the same server."""
+        return self._through(self._locator.at(key) if isinstance(self._locator, ClusterLocator) else self._locator)
+
+    def _through(self, locator: Locator | None) -> Connection:
         return Connection(
-            self.url, timeout_s=self._timeout_s, options=self._options, version=self.version, name=self._name
+            self.url,
+            timeout_s=self._timeout_s,
+            options=self._options,
+            version=self.version,
+            name=self._name,
+            locator=locator,
         )
 
     @property
@@ -215,7 +236,10 @@ class Connection:
         return self._servers.argument_limit
 
     def _pool(self) -> ConnectionPool:
-        chosen = checking_host({**parse_url(self.url), **self._options})
+        chosen = checking_host({**parse_url(self._parts.url), **self._options})
+        chosen.pop(SENTINEL_OPTIONS, None)
+        if self._watch is not None:
+            chosen["connection_class"] = self._watch.located(chosen.get("connection_class", RedisConnection))
         if not {"client_name", "redis_connect_func"} & chosen.keys():
             self._servers.connection_name = self._name
         options = {
@@ -223,11 +247,8 @@ class Connection:
             # The client's own time-outs would count time in which a callback blocks the loop.
             "socket_timeout": None,
             "socket_connect_timeout": None,
-            # Replies must be bytes, whatever the user's options say, and exchanges must not be repeated by the client.
             "max_connections": max(MIN_CONNECTIONS, int(chosen.get("max_connections", MIN_CONNECTIONS))),
-            "encoding": "utf-8",
-            "decode_responses": False,
-            "protocol": 2,
+            **always(),
             "retry": Retry(NoBackoff(), 0),
             "redis_connect_func": self._servers.greet,
         }
@@ -284,7 +305,7 @@ class Connection:
         try:
             client = self.client
             await self._look_up_anew()
-            async with Patience(self._answer_s):
+            async with self._watched(), Patience(self._answer_s):
                 return await command(client)
         except FAILURES as error:
             raise self._unavailable(error) from error
@@ -312,7 +333,7 @@ class Connection:
         try:
             pool = self.client.connection_pool
             await self._look_up_anew()
-            async with own_connection(pool, self._connect_s) as connection:
+            async with self._watched(), own_connection(pool, self._connect_s) as connection:
                 was_sent = True
                 yield connection
         except FAILURES as error:
@@ -322,6 +343,9 @@ class Connection:
             if was_sent:
                 raise
             raise SettingError("PRIOQUEUE_REDIS_OPTIONS", sorted(self._options), str(error)) from error
+
+    def _watched(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext() if self._watch is None else self._watch
 
     async def _look_up_anew(self) -> None:
         """Close all connections, including the bell's, if another server may have taken over the address."""

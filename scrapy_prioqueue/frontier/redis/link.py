@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,16 +9,13 @@ from functools import cached_property
 from math import inf
 from typing import Any, TypeVar
 
-from redis import ConnectionPool, Redis, exceptions
-from redis.asyncio.connection import AbstractConnection
-from redis.asyncio.connection import SSLConnection as AsyncSSLConnection
-from redis.backoff import NoBackoff
-from redis.connection import SSLConnection, parse_url
-from redis.retry import Retry
+from redis import Connection, ConnectionPool, Redis, exceptions
 
-from scrapy_prioqueue.address import address_of
+from scrapy_prioqueue.address import address_of, parse_address
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, PrioQueueError, SettingError
-from scrapy_prioqueue.frontier.redis.troubles import explained, is_forbidden, is_full
+from scrapy_prioqueue.frontier.redis.locating import ClusterLocator, FixedLocator, Locator, located, locator_of
+from scrapy_prioqueue.frontier.redis.options import blocking_options
+from scrapy_prioqueue.frontier.redis.troubles import explained, is_displaced, is_forbidden, is_full
 
 FAILURES = (exceptions.RedisError, OSError)
 
@@ -37,38 +32,65 @@ class Link:
     """Blocking connections to a server; created at first use.
 
     Args:
-        url: ``redis://``, ``rediss://`` or ``unix://`` address with the database.
+        url: one of the kinds in `address.SCHEMES`, with the database.
         timeout_s: time-out of connecting, and of each answer, in seconds.
         options: further keyword arguments of the client, which override those of the URL; those that only an asyncio
             client can use are ignored.
         name: of the connections on the server, unless the options set it, or set up connections themselves.
+        locator: who knows where the server is, if not those whom the URL names.
     """
 
     def __init__(
-        self, url: str, *, timeout_s: float = 5.0, options: Mapping[str, Any] | None = None, name: str = ""
+        self,
+        url: str,
+        *,
+        timeout_s: float = 5.0,
+        options: Mapping[str, Any] | None = None,
+        name: str = "",
+        locator: Locator | None = None,
     ) -> None:
         self.url = url
         self.address = address_of(url)
+        self._parts = parse_address(url)
         self._timeout_s = timeout_s
-        self._options = {name: value for name, value in (options or {}).items() if not _is_asynchronous(value)}
+        self._options = dict(options or {})
         self._has_worked = False
         self._name = name
+        self._locator = locator or locator_of(self._parts, self._options, timeout_s)
+        self._others: dict[Locator, Link] = {}
+
+    def at(self, key: str) -> Link:
+        """Return the link to the node of a cluster that has a key, closed with this one; else this one."""
+        if not isinstance(self._locator, ClusterLocator):
+            return self
+        return self._through(self._locator.at(key))
+
+    def _nodes(self) -> Sequence[Link]:
+        """Return links to all primaries of a cluster; else this one."""
+        if not isinstance(self._locator, ClusterLocator) or self._locator.has_slot:
+            return [self]
+        try:
+            primaries = self._locator.primaries()
+        except FAILURES as error:
+            raise self._explained(error) from error
+        return [self._through(FixedLocator(host)) for host in primaries]
+
+    def _through(self, locator: Locator) -> Link:
+        if locator not in self._others:
+            self._others[locator] = Link(
+                self.url, timeout_s=self._timeout_s, options=self._options, name=self._name, locator=locator
+            )
+        return self._others[locator]
 
     @cached_property
     def client(self) -> Redis:
         """The client of `redis`; it raises its own errors, not ours."""
-        options = {
-            "socket_timeout": self._timeout_s,
-            "socket_connect_timeout": self._timeout_s,
-            **checking_host({**parse_url(self.url), **self._options}),  # type: ignore[no-untyped-call]
-            "encoding": "utf-8",
-            "decode_responses": False,
-            "protocol": 2,
-            "retry": Retry(NoBackoff(), 0),
-        }
-        if self._name and not {"client_name", "redis_connect_func"} & options.keys():
-            options["redis_connect_func"] = self._greet
         try:
+            options = blocking_options(self._parts, self._options, self._timeout_s)
+            if self._name and not {"client_name", "redis_connect_func"} & options.keys():
+                options["redis_connect_func"] = self._greet
+            if self._locator is not None:
+                options["connection_class"] = located(options.get("connection_class", Connection), self._locator)
             pool = ConnectionPool(**options)
             pool.make_connection()
         except (TypeError, ValueError, LookupError, AttributeError) as error:
@@ -92,6 +114,8 @@ class Link:
         try:
             found = command(self.client)
         except FAILURES as error:
+            if is_displaced(error):
+                self.client.connection_pool.disconnect(inuse_connections=False)
             raise self._explained(error) from error
         self._has_worked = True
         return found
@@ -137,12 +161,14 @@ class Link:
         Args:
             within_s: seconds after which the scan ends early.
         """
-        cursor, until = 0, time.monotonic() + within_s
-        while True:
-            ((cursor, found),) = self.pipe(("SCAN", cursor, "MATCH", pattern, "COUNT", KEYS_PER_SCAN))
-            yield found
-            if not int(cursor) or time.monotonic() > until:
-                return
+        until = time.monotonic() + within_s
+        for node in self._nodes():
+            cursor = 0
+            while True:
+                ((cursor, found),) = node.pipe(("SCAN", cursor, "MATCH", pattern, "COUNT", KEYS_PER_SCAN))
+                yield found
+                if not int(cursor) or time.monotonic() > until:
+                    break
 
     def info(self, section: str | None = None) -> dict[str, Any] | None:
         """Return a section of the server's `INFO`, or the usual ones; None if the user may not use that."""
@@ -188,24 +214,7 @@ class Link:
 
     def close(self) -> None:
         """Close all connections."""
+        for other in self._others.values():
+            other.close()
         if "client" in self.__dict__:
             self.client.connection_pool.disconnect()
-
-
-def checking_host(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of a client that compares the server's certificate with the host's name.
-
-    Before release 6, redis-py accepted the certificate of another host. A check that the user has disabled stays so.
-    """
-    kind = options.get("connection_class")
-    uses_tls = isinstance(kind, type) and issubclass(kind, (SSLConnection, AsyncSSLConnection))
-    if not uses_tls or options.get("ssl_cert_reqs", "required") in (None, "none", ssl.CERT_NONE):
-        return dict(options)
-    return {"ssl_check_hostname": True, **options}
-
-
-def _is_asynchronous(value: Any) -> bool:
-    """Return whether an option is a function or a class that only an asyncio client can use."""
-    if isinstance(value, type):
-        return issubclass(value, AbstractConnection)
-    return inspect.iscoroutinefunction(value)

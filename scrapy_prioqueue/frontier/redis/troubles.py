@@ -34,6 +34,8 @@ class Meaning:
     advice: str
 
 
+_MOVED = r"MovedError|\bMOVED\b"
+
 _TOO_LARGE = r"max request size exceeded|invalid bulk length|too big (m?bulk|inline)|invalid multibulk length"
 
 LASTING = (
@@ -103,9 +105,9 @@ LASTING = (
         "this is not a Redis server, or it speaks TLS (rediss://): correct PRIOQUEUE_REDIS_URL",
     ),
     Meaning(
-        r"MovedError|\bMOVED\b",
-        "this is one node of a Redis Cluster and the frontier's hash slot is on another node: use that node in"
-        " PRIOQUEUE_REDIS_URL, or use a server that is not a cluster",
+        _MOVED,
+        "this is one node of a Redis Cluster and the frontier's hash slot is on another node: begin PRIOQUEUE_REDIS_URL"
+        " with redis+cluster:// (rediss+cluster:// for TLS)",
     ),
     Meaning(r"\bDENIED\b", "the server takes no connections from other machines: give it a password"),
 )
@@ -140,6 +142,10 @@ PASSING = (
 )
 """Errors that may pass before the next attempt."""
 
+_DISPLACED = re.compile(
+    rf"\b(READONLY|MASTERDOWN|LOADING|CLUSTERDOWN)\b|ReadOnly|MasterDown|BusyLoading|ClusterDown|AskError|{_MOVED}"
+)
+
 _ARGUMENTS = re.compile(r",? with args beginning with:.*", re.DOTALL)
 """A server that doesn't know a command quotes its arguments, which may contain a password or a request."""
 
@@ -160,10 +166,15 @@ def explained(
     text = in_a_line(_ARGUMENTS.sub("", _named(error)).rstrip(": ."))
     reason = _PLACE_IN_SCRIPT.sub("", text)
     advice = _advice(LASTING, text)
-    if advice:
+    if advice and not (is_cluster(address) and re.search(_MOVED, text)):
         return FrontierRefused(address, f"{reason}; {advice}", was_sent=was_sent)
     advice = _advice(PASSING, text) or ("" if has_worked else _doubt_of_tls(text, address))
     return FrontierUnavailable(address, f"{reason}; {advice}" if advice else text, was_sent=was_sent)
+
+
+def is_cluster(address: str) -> bool:
+    """Return whether an address names nodes of a cluster."""
+    return address.partition(":")[0].endswith("+cluster")
 
 
 def is_forbidden(error: BaseException | None) -> bool:
@@ -173,7 +184,7 @@ def is_forbidden(error: BaseException | None) -> bool:
 
 def is_displaced(error: BaseException) -> bool:
     """Return whether a server can't be written to, or not yet, so that another one may be at its address."""
-    return re.search(r"\b(READONLY|MASTERDOWN|LOADING)\b|ReadOnly|MasterDown|BusyLoading", _named(error)) is not None
+    return _DISPLACED.search(_named(error)) is not None
 
 
 def is_too_large(error: object) -> bool:
@@ -205,7 +216,7 @@ def _advice(meanings: tuple[Meaning, ...], text: str) -> str:
 
 
 def _doubt_of_tls(text: str, address: str) -> str:
-    if address.startswith("rediss:") and "Timeout" in text:
+    if address.startswith("rediss") and "Timeout" in text:
         return "if the server doesn't speak TLS, use redis:// in PRIOQUEUE_REDIS_URL"
     if address.startswith("redis:") and re.search(r"closed by server|reset by peer", text):
         return "if the server speaks TLS, use rediss:// in PRIOQUEUE_REDIS_URL"
