@@ -107,6 +107,10 @@ class RedisServer:
         config: directives of ``redis.conf`` with underscores for dashes, such as ``maxmemory="8mb"``; True is "yes".
     """
 
+    ready_line = READY
+    arguments: Sequence[str] = ()
+    """Arguments of the program behind the name of its configuration file."""
+
     def __init__(
         self, directory: Path | str, port: int = 0, *, binary: Path | None = None, **config: str | int | bool
     ) -> None:
@@ -213,7 +217,7 @@ class RedisServer:
         (self.directory / "redis.conf").write_text("".join(lines))
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [*ends_with_this_process(), self.binary, "redis.conf"],
+                [*ends_with_this_process(), self.binary, "redis.conf", *self.arguments],
                 cwd=self.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -226,7 +230,7 @@ class RedisServer:
         deadline = time.monotonic() + within_s
         pause = threading.Event()
         while self.is_running and time.monotonic() < deadline:
-            if READY in self.log[self._log_position :]:
+            if self.ready_line in self.log[self._log_position :]:
                 return True
             pause.wait(0.01)
         return False

@@ -23,6 +23,7 @@ from tests.crawl.spiders import Follower
 from tests.support.crawls import Crawls
 from tests.support.forks import StartFork, forks
 from tests.support.processes import ChildProcess, StartProcess, child_processes
+from tests.support.sentinels import StartSentinels, sentinel_fleet
 from tests.support.servers import RedisServer, StartServer, server_fleet
 from tests.support.site import Site, site_on_loopback
 
@@ -112,6 +113,13 @@ def redis_server_factory(tmp_path: Path) -> Iterator[StartServer]:
 def own_server(redis_server_factory: StartServer) -> RedisServer:
     """A server that this test may stop or spoil."""
     return redis_server_factory()
+
+
+@pytest.fixture
+def start_sentinels(tmp_path: Path) -> Iterator[StartSentinels]:
+    """Starts Sentinels, a primary and replicas for this test alone."""
+    with sentinel_fleet(tmp_path) as start:
+        yield start
 
 
 @pytest.fixture
