@@ -20,6 +20,7 @@ from redis_server import find_bloom_module, find_redis_server
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from tests.contract.backends import RedisBackend
 from tests.crawl.spiders import Follower
+from tests.support.clusters import Cluster, StartCluster, clusters
 from tests.support.crawls import Crawls
 from tests.support.forks import StartFork, forks
 from tests.support.processes import ChildProcess, StartProcess, child_processes
@@ -113,6 +114,27 @@ def redis_server_factory(tmp_path: Path) -> Iterator[StartServer]:
 def own_server(redis_server_factory: StartServer) -> RedisServer:
     """A server that this test may stop or spoil."""
     return redis_server_factory()
+
+
+@pytest.fixture(scope="session")
+def session_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The cluster that the tests of this process use one after the other."""
+    with clusters(tmp_path_factory.mktemp("cluster")) as start:
+        yield start(appendonly=True)
+
+
+@pytest.fixture
+def cluster(session_cluster: Cluster) -> Iterator[Cluster]:
+    """A cluster that holds nothing of other tests; nodes that a test kills are started again."""
+    yield session_cluster
+    session_cluster.mend()
+
+
+@pytest.fixture
+def cluster_factory(tmp_path: Path) -> Iterator[StartCluster]:
+    """Starts clusters for this test alone: `cluster_factory(cluster_announce_hostname="localhost")`."""
+    with clusters(tmp_path) as start:
+        yield start
 
 
 @pytest.fixture

@@ -205,8 +205,10 @@ class Connection:
         return self._through(self._locator)
 
     def at(self, key: str) -> Connection:
-        """Return connections to the node of a cluster that has a key; else to the same server."""
-        return self._through(self._locator.at(key) if isinstance(self._locator, ClusterLocator) else self._locator)
+        """Return connections to the node of a cluster that has a key, or else these."""
+        if not isinstance(self._locator, ClusterLocator) or self._locator.at(key) is self._locator:
+            return self
+        return self._through(self._locator.at(key))
 
     def _through(self, locator: Locator | None) -> Connection:
         return Connection(

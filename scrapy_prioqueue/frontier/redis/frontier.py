@@ -131,9 +131,9 @@ class RedisFrontier(Frontier):
         heard_ms: int | None = None,
     ) -> None:
         self.config = config
-        self._connection = connection
-        self.address = connection.address
         self._keys = Keys(config.name)
+        self._connection = connection = connection.at(self._keys.state)
+        self.address = connection.address
         self._session = Session(config, connection, self._keys, nonce, epoch, heard_ms)
         self._recorder = Recorder(config, self._session, connection, self._keys)
         self._applied = 0
