@@ -202,7 +202,9 @@ class _Verbs:
         for stored in first[:1] + first[-1:]:
             inspector.ahead_of(stored)
         list(islice(inspector.requests.each(), RECORDS))
-        for finding in chain(server_findings(self._link), frontier_findings(inspector, TIERS)):
+        for finding in chain(
+            server_findings(self._link, inspector.keys.of("probe")), frontier_findings(inspector, TIERS)
+        ):
             if finding.level == "wrong":
                 print(f"  wrong: {finding}", file=sys.stderr)
 

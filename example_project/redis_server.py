@@ -95,6 +95,10 @@ def _packaged(package: str, pattern: str) -> Path | None:
     return None
 
 
+Directive = str | int | bool | list[str]
+"""Value of a directive of ``redis.conf``."""
+
+
 class RedisServer:
     """A server process with its data and its log in a folder of its own.
 
@@ -104,7 +108,8 @@ class RedisServer:
         directory: made if it is missing; a server started there again finds what the one before has persisted.
         port: 0 for a free one, chosen at the first start and kept from then on.
         binary: None for what `find_redis_server` finds.
-        config: directives of ``redis.conf`` with underscores for dashes, such as ``maxmemory="8mb"``; True is "yes".
+        config: directives of ``redis.conf`` with underscores for dashes, such as ``maxmemory="8mb"``; True is "yes",
+            and a list is one directive for each of its values.
     """
 
     ready_line = READY
@@ -112,7 +117,7 @@ class RedisServer:
     """Arguments of the program behind the name of its configuration file."""
 
     def __init__(
-        self, directory: Path | str, port: int = 0, *, binary: Path | None = None, **config: str | int | bool
+        self, directory: Path | str, port: int = 0, *, binary: Path | None = None, **config: Directive
     ) -> None:
         self.directory = Path(directory)
         self.port = port
@@ -212,7 +217,11 @@ class RedisServer:
 
     def _launch(self) -> None:
         settings = {"bind": HOST, "port": self.port, **self.config}
-        lines = [f"{name.replace('_', '-')} {_directive_value(value)}\n" for name, value in settings.items()]
+        lines = [
+            f"{name.replace('_', '-')} {_directive_value(value)}\n"
+            for name, values in settings.items()
+            for value in (values if isinstance(values, list) else [values])
+        ]
         self._log_position = len(self.log)
         (self.directory / "redis.conf").write_text("".join(lines))
         with self._log_path.open("ab") as log:

@@ -1,4 +1,4 @@
-"""A TCP proxy before a server that cuts, delays, holds back and half-closes connections as it is told."""
+"""A TCP proxy before a server that cuts, delays, holds back, half-closes and redirects connections as it is told."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal
 
+from hiredis import Reader, pack_command
+
 HOST = "127.0.0.1"
 ANSWER_WITHIN_S = 10.0
 CHUNK = 65536
@@ -20,15 +22,21 @@ CHUNK = 65536
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER for a close that sends a RST instead of a FIN."""
 
-Loss = Literal["server", "client", "answers"]
+Loss = Literal["server", "client", "answers", "both"]
 """What a connection loses while something of it goes on.
 
 ``server``: the connection to the server is closed, the client's stays open and silent.
 ``client``: the client's connection is closed, the server's stays open and silent.
 ``answers``: both stay open and commands arrive, but no answer does.
+``both``: both stay open and nothing arrives any more, as when a firewall has forgotten the connection.
 """
 
 Refuse = Callable[[bytes], "bytes | None"]
+
+Command = tuple[bytes, ...]
+"""A Redis command and its arguments."""
+
+Rewrite = Callable[[Command], Command]
 
 
 @dataclass(eq=False, slots=True)
@@ -52,11 +60,13 @@ class _Link:
 
     Args:
         loss: set once the two no longer share their fate.
+        commands: of the client, as far as they have come.
     """
 
     client: _End
     server: _End
     loss: Loss | None = field(default=None)
+    commands: Reader = field(default_factory=Reader)
 
     def close(self, *, reset: bool = False) -> None:
         self.client.close(reset=reset)
@@ -64,12 +74,12 @@ class _Link:
 
     def lose(self, loss: Loss) -> None:
         self.loss = loss
-        if loss != "answers":
+        if loss in ("server", "client"):
             (self.server if loss == "server" else self.client).close()
 
     def end(self, source: _End) -> None:
         """Follow the close of one connection by that of the other, where they still belong together."""
-        if self.loss in ("server", "client"):
+        if self.loss in ("server", "client", "both"):
             source.close()
         else:
             self.close()
@@ -82,12 +92,21 @@ class FaultProxy:
         server_port: where the server listens, on loopback; it need not be there yet, nor all the time.
         tls: what clients are met with; the server is always met in plain.
         refuse: given what a client has sent: None to pass it on, else the answer before the connection is closed.
+        rewrite: given each command, returns the one that the server gets instead.
     """
 
-    def __init__(self, server_port: int, *, tls: ssl.SSLContext | None = None, refuse: Refuse = lambda _: None) -> None:
+    def __init__(
+        self,
+        server_port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        refuse: Refuse = lambda _: None,
+        rewrite: Rewrite | None = None,
+    ) -> None:
         self._server_port = server_port
         self._tls = tls
         self._refuse = refuse
+        self._rewrite = rewrite
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
         self._links: set[_Link] = set()
@@ -115,6 +134,15 @@ class FaultProxy:
                 link.lose(loss)
 
         self._do(lose_all)
+
+    def lead_to(self, server_port: int) -> None:
+        """Lead new connections to another server, as a name does that has another address now."""
+        self._do(lambda: setattr(self, "_server_port", server_port))
+
+    @property
+    def connections(self) -> int:
+        """How many connections there are."""
+        return len(self._links)
 
     def delay(self, seconds: float) -> None:
         """From now on hold each chunk back for so long, in each direction."""
@@ -196,11 +224,21 @@ class FaultProxy:
                 if target is link.server and (answer := self._refuse(data)) is not None:
                     await self._answer(source, answer)
                     break
-                is_lost = link.loss in ("server", "client") or (link.loss == "answers" and target is link.client)
+                is_lost = link.loss is not None and (link.loss != "answers" or target is link.client)
                 if not is_lost:
-                    target.writer.write(data)
+                    target.writer.write(self._rewritten(link, data) if target is link.server else data)
                     await target.writer.drain()
         link.end(source)
+
+    def _rewritten(self, link: _Link, data: bytes) -> bytes:
+        """Return what the server gets; the rest of an incomplete command follows with later data."""
+        if self._rewrite is None:
+            return data
+        link.commands.feed(data)
+        commands = []
+        while (command := link.commands.gets()) is not False:
+            commands.append(pack_command(self._rewrite(tuple(command))))  # type: ignore[arg-type]
+        return b"".join(commands)
 
     async def _answer(self, client: _End, answer: bytes) -> None:
         """Answer in the server's place, and wait until the client has closed: else the answer might be lost."""

@@ -295,7 +295,7 @@ SERVER_METRICS: Sequence[Metric[ServerSeen]] = (
     Metric(
         "prioqueue_redis_eviction_policy",
         "gauge",
-        "Always 1; the label is the server's maxmemory-policy, which must be noeviction.",
+        "Always 1; the label is the server's maxmemory-policy; a frontier needs noeviction or volatile-….",
         lambda seen: {seen.info["maxmemory_policy"]: 1} if seen.info and "maxmemory_policy" in seen.info else None,
         labels=("policy",),
     ),

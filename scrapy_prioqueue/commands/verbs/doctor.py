@@ -35,13 +35,14 @@ class DoctorVerb(Verb):
     examples = ("", "--json")
 
     def run(self, context: Context, options: Namespace) -> int:
-        found = list(server_findings(context.link))
+        inspector = context.inspector
+        found = list(server_findings(inspector.link, inspector.keys.of("probe")))
         with working("looking at keys") as work:
 
             def report(doing: str, done: int) -> None:
                 work.note(done, doing=doing)
 
-            found += frontier_findings(context.inspector, context.config.tiers, report, context.config.seeds_keys)
+            found += frontier_findings(inspector, context.config.tiers, report, context.config.seeds_keys)
         verdict = worst(found)
         shown = (drawing(found), "", Text(_VERDICTS[verdict], style="bold"))
         context.output.found({"verdict": verdict, "findings": found}, *shown)

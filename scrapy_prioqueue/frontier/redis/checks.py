@@ -33,11 +33,12 @@ async def server_warnings(connection: Connection, *, has_memory_mark: bool = Fal
             " Set one (CONFIG SET maxmemory 2gb, and in redis.conf)"
         )
     policy = str(memory.get("maxmemory_policy", "noeviction"))
-    if policy != "noeviction":
+    if evicts(policy):
         warnings.append(
             f"the Redis server at {connection.address} has maxmemory-policy {policy!r}: when its memory is full it"
             " deletes keys, and with them requests and fingerprints of this crawl."
-            " Set it to 'noeviction' (CONFIG SET maxmemory-policy noeviction, and in redis.conf)"
+            " Set it to 'noeviction' (CONFIG SET maxmemory-policy noeviction, and in redis.conf; in the console of a"
+            " managed service)"
         )
     if _keeps_nothing(persistence, snapshots):
         warnings.append(
@@ -47,8 +48,14 @@ async def server_warnings(connection: Connection, *, has_memory_mark: bool = Fal
     return warnings
 
 
+def evicts(policy: str) -> bool:
+    """Return whether a full server with this maxmemory-policy deletes keys without an expiry, such as a frontier's."""
+    return policy != "noeviction" and not policy.startswith("volatile-")
+
+
 def _keeps_nothing(persistence: Any, snapshots: Any) -> bool:
-    if not isinstance(persistence, ResponseError) and int(persistence.get("aof_enabled", 0)):
+    # Hosted servers forbid CONFIG, or hide a part of it and of INFO. Of what is unknown there is nothing to warn of.
+    if isinstance(persistence, ResponseError) or isinstance(snapshots, ResponseError):
         return False
-    # Hosted servers forbid CONFIG, so their snapshots are unknown and there is nothing to warn of.
-    return not isinstance(snapshots, ResponseError) and not config_texts(snapshots).get("save", "").strip()
+    save = config_texts(snapshots).get("save")
+    return not int(persistence.get("aof_enabled", 1)) and save is not None and not save.strip()

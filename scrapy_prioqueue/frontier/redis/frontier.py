@@ -151,6 +151,9 @@ class RedisFrontier(Frontier):
 
     async def join(self) -> Joined:
         await self._connection.open()
+        if self.config.wait_replicas:
+            # Otherwise only the first commit would be refused.
+            await self._connection.ask(lambda client: client.wait(0, 1))
         warnings = await server_warnings(self._connection, has_memory_mark=self.config.policy.memory_high_water > 0)
         self._applied = 0
         self._session.begin()

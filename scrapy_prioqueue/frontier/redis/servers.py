@@ -111,7 +111,7 @@ async def _ask(connection: AbstractConnection, name: str) -> Server:
         return Server(argument_limit=argument_limit)
     lines = info.decode("utf-8", "replace").splitlines() if isinstance(info, bytes) else []
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
-    return Server(fields.get("run_id", ""), fields.get("redis_version", "0"), argument_limit)
+    return Server(fields.get("run_id", ""), fields.get("redis_version"), argument_limit)
 
 
 async def _answer(connection: AbstractConnection) -> Any:

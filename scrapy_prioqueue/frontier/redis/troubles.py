@@ -34,6 +34,9 @@ class Meaning:
     advice: str
 
 
+_NOT_OFFERED = r"unknown (sub)?command|unsupported command|command.* (not (allowed|available|supported)|disabled)"
+"""How servers, and proxies in front of them, refuse commands that they don't offer."""
+
 _MOVED = r"MovedError|\bMOVED\b"
 
 _TOO_LARGE = r"max request size exceeded|invalid bulk length|too big (m?bulk|inline)|invalid multibulk length"
@@ -60,6 +63,11 @@ LASTING = (
         " offer: use another server",
     ),
     Meaning(
+        r"unknown command .?WAIT\b",
+        "the server doesn't say what its replicas have (WAIT): set PRIOQUEUE_WAIT_REPLICAS = 0, and"
+        " PRIOQUEUE_JOURNAL_TIME to more than the lag of the replicas",
+    ),
+    Meaning(
         r"unknown command .?BF\.",
         "fingerprints are stored in filters of RedisBloom (BF.*), which the server no longer has: load that module",
     ),
@@ -80,7 +88,7 @@ LASTING = (
         " limit",
     ),
     Meaning(
-        r"unknown (sub)?command|unsupported command",
+        _NOT_OFFERED,
         "the server, or a proxy in front of it, lacks a command that a frontier needs: use another server",
     ),
     Meaning(
@@ -179,7 +187,8 @@ def is_cluster(address: str) -> bool:
 
 def is_forbidden(error: BaseException | None) -> bool:
     """Return whether this user may not use a command, or the server doesn't offer it."""
-    return isinstance(error, NoPermissionError) or "unknown command" in str(error)
+    is_refused = isinstance(error, ResponseError) and re.search(_NOT_OFFERED, str(error), re.IGNORECASE) is not None
+    return isinstance(error, NoPermissionError) or is_refused
 
 
 def is_displaced(error: BaseException) -> bool:

@@ -69,9 +69,9 @@ class ScriptCalls:
         return self._scripts
 
     def _version(self) -> tuple[int, ...]:
-        server = self._link.info("server")
+        server = self._link.info("server") or {}
         # Code for the oldest version works on all.
-        return OLDEST_VERSION if server is None else parse_version(str(server["redis_version"]))
+        return parse_version(str(server.get("redis_version", ""))) or OLDEST_VERSION
 
     def _load(self) -> None:
         self._link.pipe(*(("SCRIPT LOAD", script.source) for script in self._scripts.values()))

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any, Literal
 
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
+from scrapy_prioqueue.frontier.redis.checks import evicts
 from scrapy_prioqueue.frontier.redis.connection import OLDEST_VERSION, parse_version
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.scripts import FIRST_VERSION_WITH_FLAGS
@@ -49,14 +50,17 @@ class Finding:
     remedy: str = ""
 
 
-def server_findings(link: Link) -> Iterator[Finding]:
+def server_findings(link: Link, probe: str) -> Iterator[Finding]:
     """Check the server.
+
+    Args:
+        probe: a key of the frontier that never exists.
 
     Raises:
         FrontierUnavailable: it can't be used at all.
     """
     yield _latency(link)
-    yield from _permission(link)
+    yield from _permission(link, probe)
     info = link.info()
     if info is None:
         yield Finding(
@@ -88,9 +92,11 @@ def _latency(link: Link) -> Finding:
     return Finding("connection", "fine", f"{link.address}: {text}")
 
 
-def _permission(link: Link) -> Iterator[Finding]:
+def _permission(link: Link, probe: str) -> Iterator[Finding]:
     try:
-        link.ask(lambda client: client.execute_command("EVAL", "return 1", 0))
+        # With a key, since some hosted servers execute no script without one.
+        digest = link.ask(lambda client: client.script_load("return 1"))
+        link.ask(lambda client: client.evalsha(digest, 1, probe))
     except FrontierRefused as error:
         yield Finding("scripts", "wrong", error.why, "allow Lua scripts, which every frontier needs")
 
@@ -105,7 +111,9 @@ def _config(link: Link, name: str) -> str | None:
 
 
 def _version(info: dict[str, Any]) -> Finding:
-    text, version = version_text(info), parse_version(str(info.get("redis_version", "0")))
+    text, version = version_text(info), parse_version(str(info.get("redis_version", "")))
+    if not version:
+        return Finding("version", "note", "the server doesn't say its version", "make sure that it is 6.2 or later")
     name = text if text.startswith(VALKEY) else f"Redis {text}"
     if version < OLDEST_VERSION:
         wanted = ".".join(map(str, OLDEST_VERSION))
@@ -131,7 +139,7 @@ def _role(info: dict[str, Any]) -> Iterator[Finding]:
 def _memory(info: dict[str, Any]) -> Iterator[Finding]:
     policy, limit = str(info.get("maxmemory_policy", "noeviction")), int(info.get("maxmemory", 0))
     used = int(info.get("used_memory", 0))
-    if policy == "noeviction":
+    if not evicts(policy):
         yield Finding("memory policy", "fine", policy)
     else:
         yield Finding(
@@ -150,7 +158,9 @@ def _memory(info: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _persistence(link: Link, info: dict[str, Any]) -> Iterator[Finding]:
-    if int(info.get("aof_enabled", 0)):
+    if "aof_enabled" not in info:
+        yield Finding("persistence", "note", "the server doesn't say it", "make sure that the server keeps its data")
+    elif int(info["aof_enabled"]):
         if info.get("aof_last_write_status", "ok") != "ok":
             yield Finding("persistence", "wrong", "the last write of the append-only file failed", "free disk space")
         else:
