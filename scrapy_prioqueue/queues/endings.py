@@ -409,7 +409,8 @@ def described(error: object) -> str:
         kind = type(error)
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
         text = f"{name}: {text}" if text else name
-    return " ".join(text.split())[:DETAIL_LENGTH]
+    line = " ".join(text.split())
+    return line if len(line) <= DETAIL_LENGTH else f"{line[: DETAIL_LENGTH - 1]}…"
 
 
 REFUSAL_DELAYS_S = (2, 6, 18)

@@ -113,3 +113,10 @@ def test_a_request_kept_in_process_that_is_dropped_is_put_back_there() -> None:
 )
 def test_long_text_is_cut_at_a_line_and_says_so(text: str, kept: str) -> None:
     assert last_lines(text, 20) == kept
+
+
+def test_a_long_reason_is_cut_and_says_so() -> None:
+    detail = endings.described(ValueError("x" * 400))
+
+    assert len(detail) == endings.DETAIL_LENGTH
+    assert detail.startswith("ValueError: xxx") and detail.endswith("x…")
