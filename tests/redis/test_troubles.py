@@ -376,7 +376,8 @@ def test_server_with_too_many_clients_is_waited_for(redis_server_factory: StartS
         (b"-MOVED 3999 127.0.0.1:6381\r\n", True, "Redis Cluster"),
         (b"-DENIED Redis is running in protected mode\r\n", True, "give it a password"),
         (b"-CLUSTERDOWN The cluster is down\r\n", False, "cluster has no node"),
-        (b"-TRYAGAIN Multiple keys request during rehashing of slot\r\n", False, "cluster has no node"),
+        (b"-TRYAGAIN Multiple keys request during rehashing of slot\r\n", False, "another node"),
+        (b"-ERR Script attempted to access a non local key in a cluster node\r\n", False, "another node"),
         (b"-ERR max number of clients reached\r\n", False, "maxclients"),
         (b"", False, "use rediss://"),
     ],
@@ -449,7 +450,7 @@ def test_command_that_was_renamed_gets_advice_that_fits(
     "answer, advice",
     [
         ("ERR Error running script: script tried accessing undeclared key", "allow-undeclared-keys"),
-        ("ERR Script attempted to access a non local key in a cluster node", "use Redis or Valkey"),
+        ("ERR Script attempted to access keys that do not hash to the same slot", "use Redis or Valkey"),
         ("ERR max request size exceeded", "proto-max-bulk-len"),
         ("ERR Protocol error: invalid bulk length", "proto-max-bulk-len"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -114,12 +115,14 @@ class Cluster:
         return self._node(port)
 
     def mend(self) -> None:
-        """Start the nodes that were killed, wait until all is well, and delete all keys."""
+        """Start the nodes that were killed, end moves, wait until all is well, and delete all keys."""
         for node in self.nodes:
             if not node.is_running:
                 node.start()
         self.wait_until_whole()
         for primary in self.primaries():
+            for slot in re.findall(rb"\[(\d+)-[<>]-", call(primary, "CLUSTER", "NODES")):
+                call(primary, "CLUSTER", "SETSLOT", slot, "STABLE")
             call(primary, "FLUSHALL")
 
     def wait_until_whole(self) -> None:

@@ -24,7 +24,7 @@ from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnava
 from scrapy_prioqueue.frontier.redis.link import Command
 from scrapy_prioqueue.frontier.redis.locating import ClusterLocator, Locator, locator_of
 from scrapy_prioqueue.frontier.redis.options import SENTINEL_OPTIONS, always, checking_host
-from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, scripts_for
+from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, has_shard_channels, scripts_for
 from scrapy_prioqueue.frontier.redis.servers import ServerChanged, Servers
 from scrapy_prioqueue.frontier.redis.troubles import explained, is_displaced, is_forbidden, is_full, is_too_large
 from scrapy_prioqueue.frontier.redis.watch import Watch
@@ -170,6 +170,7 @@ class Connection:
         timeout_s: time-out of connecting, and of each answer, in seconds.
         options: further keyword arguments of `redis.asyncio.Redis`, which override those of the URL.
         version: of the server, if another connection has read it and has loaded the scripts.
+        in_cluster: whether that server is a node of a cluster.
         name: of the connections on the server, unless the options set it, or set up connections themselves.
         locator: who knows where the server is, if not those whom the URL names.
     """
@@ -181,6 +182,7 @@ class Connection:
         timeout_s: float = 5.0,
         options: Mapping[str, Any] | None = None,
         version: tuple[int, ...] = (),
+        in_cluster: bool = False,
         name: str = "",
         locator: Locator | None = None,
     ) -> None:
@@ -197,8 +199,10 @@ class Connection:
         self._locator = locator or locator_of(self._parts, self._options, timeout_s)
         self._watch = None if self._locator is None else Watch(self._locator)
         self._servers = Servers(self.address, self._options.get("redis_connect_func"))
-        self._scripts: dict[str, Script] = scripts_for(version) if version else {}
+        self._scripts: dict[str, Script] = scripts_for(version, in_cluster=in_cluster) if version else {}
         self.version = version
+        self.in_cluster = in_cluster
+        self._has_shard_channels = has_shard_channels(version, in_cluster=in_cluster)
 
     def twin(self) -> Connection:
         """Return another pool of connections to the same server, for another event loop."""
@@ -216,6 +220,7 @@ class Connection:
             timeout_s=self._timeout_s,
             options=self._options,
             version=self.version,
+            in_cluster=self.in_cluster,
             name=self._name,
             locator=locator,
         )
@@ -272,8 +277,11 @@ class Connection:
         if self.version:
             return
         async with self._own_connection() as connection:
-            version = self._checked_version(self._servers.of(connection).version)
-            self._scripts = scripts_for(version)
+            server = self._servers.of(connection)
+            version = self._checked_version(server.version)
+            self.in_cluster = server.in_cluster or isinstance(self._locator, ClusterLocator)
+            self._has_shard_channels = has_shard_channels(version, in_cluster=self.in_cluster)
+            self._scripts = scripts_for(version, in_cluster=self.in_cluster)
             # Only missing ones: all are half a megabyte, which all workers would send at once after a failover.
             await self._load(connection, await self._missing(connection))
             self.version = version
@@ -453,23 +461,34 @@ class Connection:
         Raises:
             FrontierUnavailable: the connection was lost or the server refused.
         """
-        pubsub = self.client.pubsub()
+        # redis-py 5 has no shard channels with asyncio, so the protocol is spoken here.
+        subscribe = "SSUBSCRIBE" if self._has_shard_channels else "SUBSCRIBE"
         try:
-            async with Patience(self._answer_s):
-                await pubsub.subscribe(channel)
-            while True:
-                message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=PING_S)
-                if message is None:
-                    # A connection that a firewall has dropped stays silent and never ends, so send a ping.
+            async with own_connection(self.client.connection_pool, self._connect_s) as connection:
+                try:
                     async with Patience(self._answer_s):
-                        await pubsub.ping()
-                        message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
-                if message is not None and message["type"] == "message":
-                    ring()
+                        await connection.send_command(subscribe, channel, check_health=False)
+                        await connection.read_response()
+                    while True:
+                        if await self._has_rung(connection):
+                            ring()
+                finally:
+                    # A connection with a subscription can't be used for anything else.
+                    await connection.disconnect(nowait=True)
         except FAILURES as error:
             raise self._unavailable(error) from error
-        finally:
-            await pubsub.aclose()  # type: ignore[no-untyped-call]
+
+    async def _has_rung(self, connection: AbstractConnection) -> bool:
+        message = await connection.read_response(timeout=PING_S)
+        if message is None:
+            # A connection that a firewall has dropped stays silent and never ends, so send a ping.
+            async with Patience(self._answer_s):
+                await connection.send_command("PING", check_health=False)
+                message = await connection.read_response()
+        kind = message[0] if isinstance(message, list) else None
+        if kind == b"sunsubscribe":
+            raise exceptions.ConnectionError("the hash slot of the channel has moved to another node")
+        return kind in (b"message", b"smessage")
 
     async def close(self) -> None:
         """Close all connections."""
@@ -479,6 +498,8 @@ class Connection:
 
     def _unavailable(self, error: BaseException, *, was_sent: bool = True) -> FrontierUnavailable:
         self._is_displaced = self._is_displaced or is_displaced(error)
+        if isinstance(self._locator, ClusterLocator):
+            self._locator.learn(error)
         return explained(error, self.address, was_sent=was_sent, has_worked=bool(self._scripts))
 
 

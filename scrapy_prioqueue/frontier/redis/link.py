@@ -65,6 +65,11 @@ class Link:
             return self
         return self._through(self._locator.at(key))
 
+    @property
+    def in_cluster(self) -> bool:
+        """Whether the URL names nodes of a cluster."""
+        return isinstance(self._locator, ClusterLocator)
+
     def _nodes(self) -> Sequence[Link]:
         """Return links to all primaries of a cluster; else this one."""
         if not isinstance(self._locator, ClusterLocator) or self._locator.has_slot:
@@ -114,6 +119,8 @@ class Link:
         try:
             found = command(self.client)
         except FAILURES as error:
+            if isinstance(self._locator, ClusterLocator):
+                self._locator.learn(error)
             if is_displaced(error):
                 self.client.connection_pool.disconnect(inuse_connections=False)
             raise self._explained(error) from error

@@ -11,7 +11,7 @@ from typing import Any, cast
 from redis import ConnectionPool, Redis
 from redis.connection import AbstractConnection
 from redis.crc import key_slot
-from redis.exceptions import ClusterDownError, RedisError
+from redis.exceptions import ClusterDownError, MovedError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.sentinel import Sentinel
 
@@ -83,7 +83,7 @@ class ClusterLocator(Locator):
 
     def __init__(self, hosts: Sequence[Host], options: Mapping[str, Any], slot: int | None = None) -> None:
         self._lock = Lock()
-        self._named = self._known = list(hosts)
+        self._named, self._known = list(hosts), list(hosts)
         self._options = options
         self._slot = slot
         self._others: dict[int, ClusterLocator] = {}
@@ -92,6 +92,14 @@ class ClusterLocator(Locator):
     def has_slot(self) -> bool:
         """Whether it looks for one hash slot."""
         return self._slot is not None
+
+    def learn(self, error: BaseException) -> None:
+        """If this is a ``MOVED``, ask the node that it names next, which may know more than others."""
+        host = (error.host, int(error.port)) if isinstance(error, MovedError) else ("", 0)
+        if not host[0]:
+            return
+        with self._lock:
+            self._known = [host, *(known for known in self._known if known != host)]
 
     def at(self, key: str) -> ClusterLocator:
         """Return the one for the hash slot of a key, always the same one."""
@@ -119,18 +127,25 @@ class ClusterLocator(Locator):
 
     def _ranges(self) -> Sequence[tuple[int, int, Host]]:
         errors = []
-        # Another one is asked first each time, since one that is cut off from the others may be mistaken.
-        self._known = [*self._known[1:], self._known[0]]
-        for asked in self._known:
+        for asked in list(self._known):
+            # Another one is asked first next time, since one that is cut off from the others may be mistaken.
+            self._known.remove(asked)
+            self._known.append(asked)
             try:
                 found = _ask_for_slots(asked, self._options)
             except (RedisError, OSError) as error:
-                errors.append(f"{asked[0]}:{asked[1]}: {error}")
+                errors.append(error)
                 continue
             nodes = [_host_of(node, asked) for _, _, *nodes in found for node in nodes]
-            self._known = list(dict.fromkeys([*nodes, *self._named]))
+            living = dict.fromkeys([*nodes, *self._named])
+            self._known = [*(known for known in self._known if known in living), *(living.keys() - set(self._known))]
             return [(first, last, _host_of(nodes[0], asked)) for first, last, *nodes in found]
-        raise RedisConnectionError(f"no node of the cluster answers: {'; '.join(errors)}")
+        refusals = [error for error in errors if isinstance(error, ResponseError)]
+        if refusals:
+            # Why the others don't answer is no reason to look elsewhere.
+            raise refusals[0]
+        why = "; ".join(dict.fromkeys(map(str, errors)))
+        raise RedisConnectionError(f"no node of the cluster answers: {why}")
 
 
 def _ask_for_slots(asked: Host, options: Mapping[str, Any]) -> Any:
@@ -144,7 +159,7 @@ def _ask_for_slots(asked: Host, options: Mapping[str, Any]) -> Any:
 def _host_of(node: Sequence[Any], asked: Host) -> Host:
     """Return the address of a node; one without a name is at that of the node that was asked."""
     name, port, *_ = node
-    return name.decode() if name else asked[0], int(port)
+    return name.decode() if name and name != b"?" else asked[0], int(port)
 
 
 def locator_of(address: Address, options: Mapping[str, Any], timeout_s: float) -> Locator | None:

@@ -54,6 +54,15 @@ _MISSING = ("missing", "still_missing")
 FIRST_VERSION_WITH_FLAGS = (7, 0)
 """Older servers report the `#!lua` line as a syntax error."""
 
+FIRST_VERSION_WITH_SHARD_CHANNELS = (7, 0)
+"""In a cluster of older servers each message goes to all nodes."""
+
+# While the hash slot of a frontier moves to another node of a cluster, a script fails at the first key that isn't here,
+# perhaps after it has written others. So each begins with a key that never exists, since it is not UTF-8.
+_GUARD = (
+    'do local here = redis.pcall("EXISTS", KEYS[#KEYS] .. ":\\255") if type(here) == "table" then return here end end '
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Script:
@@ -170,13 +179,32 @@ def text_of(file: str) -> str:
 
 
 @cache
-def scripts_for(version: tuple[int, ...], names: tuple[str, ...] = NAMES) -> dict[str, Script]:
+def scripts_for(
+    version: tuple[int, ...], names: tuple[str, ...] = NAMES, *, in_cluster: bool = False
+) -> dict[str, Script]:
     """Return scripts by name, in the form for a server of this version."""
-    return {name: _script(name, _joined(name), version) for name in names}
+    return {name: _script(name, _joined(name), version, in_cluster=in_cluster) for name in names}
 
 
-def _script(name: str, source: str, version: tuple[int, ...]) -> Script:
+def has_shard_channels(version: tuple[int, ...], *, in_cluster: bool) -> bool:
+    """Return whether a message can be published to the node that has a hash slot, and not to all of a cluster."""
+    return in_cluster and version >= FIRST_VERSION_WITH_SHARD_CHANNELS
+
+
+def guarded(source: str) -> str:
+    """Return a script for a node of a cluster: it does nothing while the hash slot of its keys moves to another node.
+
+    It then returns the error with which the node refuses a key that isn't there. Line numbers stay as they are.
+    """
+    return _GUARD + source
+
+
+def _script(name: str, source: str, version: tuple[int, ...], *, in_cluster: bool) -> Script:
     found = _FLAGS.search(source)
+    if in_cluster:
+        source = guarded(source)
+        if has_shard_channels(version, in_cluster=True):
+            source = source.replace('"PUBLISH"', '"SPUBLISH"')
     flags = found.group(1).strip() if found else ""
     if flags and version >= FIRST_VERSION_WITH_FLAGS:
         source = f"#!lua flags={flags}\n{source}"

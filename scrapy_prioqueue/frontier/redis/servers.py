@@ -34,12 +34,14 @@ class Server:
         run_id: new at every start; empty if unknown.
         version: as text, None if unknown.
         argument_limit: bytes of the largest argument of a command that it accepts, as far as is known.
+        in_cluster: whether it is a node of a cluster, as far as is known.
         is_known: the connection was used for an exchange, or the change of server was raised on it.
     """
 
     run_id: str = ""
     version: str | None = None
     argument_limit: int = sys.maxsize
+    in_cluster: bool = False
     is_known: bool = False
 
 
@@ -100,6 +102,12 @@ def version_text(info: Mapping[str, Any]) -> str:
     return str(info.get("redis_version", ""))
 
 
+def is_node_of_cluster(info: Mapping[str, Any]) -> bool:
+    """Return whether a server is a node of a cluster, from its `INFO`."""
+    # Valkey says server_mode.
+    return "cluster" in (info.get("redis_mode"), info.get("server_mode"))
+
+
 async def _ask(connection: AbstractConnection, name: str) -> Server:
     naming = (("CLIENT", "SETNAME", name),) if name else ()
     questions = (("INFO", "server"), ("CONFIG", "GET", LIMIT_PARAMETER), *naming)
@@ -111,7 +119,8 @@ async def _ask(connection: AbstractConnection, name: str) -> Server:
         return Server(argument_limit=argument_limit)
     lines = info.decode("utf-8", "replace").splitlines() if isinstance(info, bytes) else []
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
-    return Server(fields.get("run_id", ""), fields.get("redis_version"), argument_limit)
+    in_cluster = is_node_of_cluster(fields)
+    return Server(fields.get("run_id", ""), fields.get("redis_version"), argument_limit, in_cluster)
 
 
 async def _answer(connection: AbstractConnection) -> Any:

@@ -78,7 +78,7 @@ LASTING = (
         " (BF.*), load that module again",
     ),
     Meaning(
-        r"undeclared key|non local key|keys that do not hash to the same slot",
+        r"undeclared key|keys that do not hash to the same slot",
         "this server refuses scripts that use undeclared keys; make it allow them (Dragonfly:"
         " --default_lua_flags=allow-undeclared-keys), or use Redis or Valkey",
     ),
@@ -132,8 +132,12 @@ PASSING = (
     ),
     Meaning(r"BusyLoadingError|\bLOADING\b", "it is loading its data from disk: wait until it is done"),
     Meaning(
-        r"ClusterDownError|\bCLUSTERDOWN\b|TryAgainError|\bTRYAGAIN\b|AskError",
+        r"ClusterDownError|\bCLUSTERDOWN\b",
         "the cluster has no node for the frontier's hash slot now",
+    ),
+    Meaning(
+        rf"non local key|TryAgainError|\bTRYAGAIN\b|AskError|{_MOVED}",
+        "the frontier's hash slot is moving, or has moved, to another node of the cluster: try again",
     ),
     Meaning(r"\bBUSY\b", "another script is taking too long: SCRIPT KILL ends it"),
     Meaning(

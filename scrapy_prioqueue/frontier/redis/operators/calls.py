@@ -10,6 +10,7 @@ from redis import exceptions
 from scrapy_prioqueue.frontier.redis.connection import OLDEST_VERSION, Call, parse_version
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.scripts import OPERATOR_NAMES, Argument, Script, scripts_for
+from scrapy_prioqueue.frontier.redis.servers import is_node_of_cluster
 from scrapy_prioqueue.frontier.redis.wire import pieces
 
 SHARED_NAMES = ("clear", "evict")
@@ -64,14 +65,13 @@ class ScriptCalls:
 
     def _loaded(self) -> dict[str, Script]:
         if not self._scripts:
-            self._scripts = scripts_for(self._version(), (*OPERATOR_NAMES, *SHARED_NAMES))
+            server = self._link.info("server") or {}
+            # Code for the oldest version works on all.
+            version = parse_version(str(server.get("redis_version", ""))) or OLDEST_VERSION
+            in_cluster = self._link.in_cluster or is_node_of_cluster(server)
+            self._scripts = scripts_for(version, (*OPERATOR_NAMES, *SHARED_NAMES), in_cluster=in_cluster)
             self._load()
         return self._scripts
-
-    def _version(self) -> tuple[int, ...]:
-        server = self._link.info("server") or {}
-        # Code for the oldest version works on all.
-        return parse_version(str(server.get("redis_version", ""))) or OLDEST_VERSION
 
     def _load(self) -> None:
         self._link.pipe(*(("SCRIPT LOAD", script.source) for script in self._scripts.values()))
