@@ -23,7 +23,7 @@ from scrapy_prioqueue.address import address_of, parse_address
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, SettingError
 from scrapy_prioqueue.frontier.redis.link import Command
 from scrapy_prioqueue.frontier.redis.locating import ClusterLocator, Locator, locator_of
-from scrapy_prioqueue.frontier.redis.options import SENTINEL_OPTIONS, always, checking_host
+from scrapy_prioqueue.frontier.redis.options import SENTINEL_OPTIONS, always, checking_host, kept_alive
 from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, has_shard_channels, scripts_for
 from scrapy_prioqueue.frontier.redis.servers import ServerChanged, Servers
 from scrapy_prioqueue.frontier.redis.troubles import explained, is_displaced, is_forbidden, is_full, is_too_large
@@ -243,7 +243,7 @@ class Connection:
         return self._servers.argument_limit
 
     def _pool(self) -> ConnectionPool:
-        chosen = checking_host({**parse_url(self._parts.url), **self._options})
+        chosen = kept_alive(checking_host({**parse_url(self._parts.url), **self._options}))
         chosen.pop(SENTINEL_OPTIONS, None)
         if self._watch is not None:
             chosen["connection_class"] = self._watch.located(chosen.get("connection_class", RedisConnection))

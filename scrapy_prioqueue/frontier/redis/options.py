@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import socket
 import ssl
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +22,11 @@ SENTINEL_OPTIONS = "sentinel_kwargs"
 _ALSO_OF_SENTINELS = ("socket_", "ssl_")
 """Beginnings of the names of options that connections to Sentinels have, too."""
 
+KEEPALIVE_S = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""Seconds of silence before the first probe, by its names on Linux and macOS, seconds between probes, and the number of
+probes without an answer after which a connection is lost: firewalls and NATs forget silent connections after minutes.
+"""
+
 
 def always() -> dict[str, Any]:
     """Return options that override the user's: replies are bytes, and the client repeats nothing by itself."""
@@ -34,7 +40,7 @@ def blocking_options(address: Address, options: Mapping[str, Any], timeout_s: fl
     return {
         "socket_timeout": timeout_s,
         "socket_connect_timeout": timeout_s,
-        **checking_host({**parse_url(address.url), **own}),  # type: ignore[no-untyped-call]
+        **kept_alive(checking_host({**parse_url(address.url), **own})),  # type: ignore[no-untyped-call]
         **always(),
     }
 
@@ -59,6 +65,17 @@ def checking_host(options: Mapping[str, Any]) -> dict[str, Any]:
     if not uses_tls or options.get("ssl_cert_reqs", "required") in (None, "none", ssl.CERT_NONE):
         return dict(options)
     return {"ssl_check_hostname": True, **options}
+
+
+def kept_alive(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with TCP keepalive, which redis-py uses by itself only since release 8, unless the user decides.
+
+    A socket file needs none.
+    """
+    if "path" in options:
+        return dict(options)
+    known = {getattr(socket, name): value for name, value in KEEPALIVE_S.items() if hasattr(socket, name)}
+    return {"socket_keepalive": True, "socket_keepalive_options": known, **options}
 
 
 def _is_asynchronous(value: Any) -> bool:
