@@ -42,7 +42,10 @@ ONE_BY_ONE := python -m pytest
 # Schedules of the simulation that `make soak` runs, beyond those of the tests.
 SEEDS := 1000000
 
-.PHONY: help test test-quick test-newest test-oldest test-redis test-integrations environments checks collected soak lint luacheck chromium format docs dist demo demo-dashboard bench bench-quick bench-write chaos clean
+# Failovers in each of the crawls of `make failovers`.
+FAILOVERS := 10
+
+.PHONY: help test test-quick test-newest test-oldest test-redis test-integrations environments checks collected soak lint luacheck chromium format docs dist demo demo-dashboard bench bench-quick bench-write chaos failovers clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -108,6 +111,9 @@ bench-write: $(VENV)/installed ## write docs/performance.md and docs/sizing.md a
 
 chaos: $(VENV)/installed ## crawl a shop while everything goes wrong; takes minutes
 	PYTHONPATH=example_project $(VENV)/bin/python benchmarks/chaos.py
+
+failovers: $(VENV)/installed ## let Sentinels replace the primary of a crawl FAILOVERS times in each of three ways; takes minutes
+	PRIOQUEUE_TEST_FAILOVERS=$(FAILOVERS) $(VENV)/bin/$(ONE_BY_ONE) -rP tests/faults/test_failover.py
 
 clean: ## remove what the other targets have made
 	rm -rf $(VENV) $(OLDEST) $(INTEGRATIONS) $(OLDER_SCRAPY) build dist *.egg-info .hypothesis .*_cache

@@ -508,6 +508,12 @@ class Frontier(ABC):
         Runs until it is cancelled. For an in-process frontier, to which nobody else pushes, it returns at once.
         """
 
+    async def follow(self, on_move: Callable[[], object]) -> None:  # noqa: B027
+        """Call `on_move` each time the server is known to be at another address, where a call may succeed.
+
+        Runs until it is cancelled; returns at once if the server has only one address, or none.
+        """
+
     async def record(self, report: Report) -> float:
         """Store a report on this worker's run, in parallel to other calls.
 

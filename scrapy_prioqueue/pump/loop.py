@@ -19,7 +19,7 @@ from scrapy_prioqueue.frontier.base import (
 )
 from scrapy_prioqueue.pump.agenda import Agenda
 from scrapy_prioqueue.pump.backpressure import Backpressure, StartGate
-from scrapy_prioqueue.pump.calls import Bell, Calls
+from scrapy_prioqueue.pump.calls import Bell, Calls, Moves
 from scrapy_prioqueue.pump.demand import Prefetch
 from scrapy_prioqueue.pump.direct import DirectCalls
 from scrapy_prioqueue.pump.host import Host
@@ -72,6 +72,7 @@ class ExchangeLoop(Generic[Tag]):
         self._clock = clock
         self.calls = Calls(runner, self, clock, host.spider)
         self._bell = Bell(frontier, runner, self._on_bell, host.spider)
+        self._moves = Moves(frontier, runner, self._on_move)
         self.alarm = Alarm(clock, self._on_alarm)
         """Set to when the loop looks again by itself."""
         self._turn = Alarm(clock, self._on_turn)
@@ -107,6 +108,7 @@ class ExchangeLoop(Generic[Tag]):
     def start(self) -> None:
         """Begin to exchange."""
         self._bell.listen()
+        self._moves.follow()
         self.consider()
 
     def close(self) -> None:
@@ -119,6 +121,7 @@ class ExchangeLoop(Generic[Tag]):
         self._outage.close()
         self.calls.close()
         self._bell.close()
+        self._moves.close()
         self._renewals.close()
         self.gate.look()
 
@@ -307,6 +310,10 @@ class ExchangeLoop(Generic[Tag]):
 
     def _on_bell(self) -> None:
         self._agenda.polling.note_ring(is_asking=self.calls.is_busy)
+        self.consider()
+
+    def _on_move(self) -> None:
+        self._failures.retry_soon(self.last_depth.workers)
         self.consider()
 
     def ask(self, question: Callable[[], None]) -> bool:

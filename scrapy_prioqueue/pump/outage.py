@@ -95,6 +95,18 @@ class Failures:
         """Return whether it is time for an attempt."""
         return self.retry_at <= self._clock()
 
+    def retry_soon(self, workers: int) -> None:
+        """Make the next attempt at once, since the server has moved; if it fails, begin with short pauses again.
+
+        Args:
+            workers: number of workers that will do the same.
+        """
+        self._failures = min(self._failures, 1)
+        self.retry_at = min(self.retry_at, self._clock() + random.uniform(0, self._spread_s(workers)))
+
+    def _spread_s(self, workers: int) -> float:
+        return min(self._longest_s, workers * SPREAD_PER_WORKER_S)
+
     def note_started(self) -> None:
         """Count a request started in the outage."""
         self._started += 1
@@ -133,8 +145,8 @@ class Failures:
         """
         longest = min(self._longest_s, FIRST_RETRY_S * 2 ** min(self._failures, 10))
         self._failures += 1
-        spread = min(self._longest_s, workers * SPREAD_PER_WORKER_S)
-        self.retry_at = self._clock() + longest * random.uniform(0.5, 1) + random.uniform(0, spread)
+        pause_s = longest * random.uniform(0.5, 1) + random.uniform(0, self._spread_s(workers))
+        self.retry_at = self._clock() + pause_s
         is_first, is_refused = self._failures == 1, isinstance(error, FrontierRefused)
         is_new = is_first and not self._is_slow
         if is_first:

@@ -173,6 +173,7 @@ class Connection:
         in_cluster: whether that server is a node of a cluster.
         name: of the connections on the server, unless the options set it, or set up connections themselves.
         locator: who knows where the server is, if not those whom the URL names.
+        has_news: whether to subscribe to news of failovers from Sentinels.
     """
 
     def __init__(
@@ -185,6 +186,7 @@ class Connection:
         in_cluster: bool = False,
         name: str = "",
         locator: Locator | None = None,
+        has_news: bool = True,
     ) -> None:
         self.url = url
         self.address = address_of(url)
@@ -197,7 +199,7 @@ class Connection:
         self._client: Redis | None = None
         self._is_displaced = False
         self._locator = locator or locator_of(self._parts, self._options, timeout_s)
-        self._watch = None if self._locator is None else Watch(self._locator)
+        self._watch = None if self._locator is None else Watch(self._locator, has_news=has_news)
         self._servers = Servers(self.address, self._options.get("redis_connect_func"))
         self._scripts: dict[str, Script] = scripts_for(version, in_cluster=in_cluster) if version else {}
         self.version = version
@@ -206,7 +208,7 @@ class Connection:
 
     def twin(self) -> Connection:
         """Return another pool of connections to the same server, for another event loop."""
-        return self._through(self._locator)
+        return self._through(self._locator, has_news=False)
 
     def at(self, key: str) -> Connection:
         """Return connections to the node of a cluster that has a key, or else these."""
@@ -214,7 +216,7 @@ class Connection:
             return self
         return self._through(self._locator.at(key))
 
-    def _through(self, locator: Locator | None) -> Connection:
+    def _through(self, locator: Locator | None, *, has_news: bool = True) -> Connection:
         return Connection(
             self.url,
             timeout_s=self._timeout_s,
@@ -223,6 +225,7 @@ class Connection:
             in_cluster=self.in_cluster,
             name=self._name,
             locator=locator,
+            has_news=has_news,
         )
 
     @property
@@ -490,8 +493,15 @@ class Connection:
             raise exceptions.ConnectionError("the hash slot of the channel has moved to another node")
         return kind in (b"message", b"smessage")
 
+    async def follow(self, on_move: Callable[[], object]) -> None:
+        """Call a function each time the server has moved, until cancelled; return at once if it can't move."""
+        if self._watch is not None:
+            await self._watch.follow(on_move)
+
     async def close(self) -> None:
         """Close all connections."""
+        if self._watch is not None:
+            await self._watch.close()
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()

@@ -549,6 +549,9 @@ class RedisFrontier(Frontier):
     async def listen(self, ring: Callable[[], object]) -> None:
         await self._connection.listen(self._keys.bell, ring)
 
+    async def follow(self, on_move: Callable[[], object]) -> None:
+        await self._connection.follow(on_move)
+
     def twin(self) -> RedisFrontier:
         session, connection = self._session, self._connection.twin()
         return RedisFrontier(

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, TimeoutError, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
-from threading import Lock
-from typing import Any, cast
+from functools import partial
+from math import inf
+from threading import Lock, Thread
+from time import monotonic
+from typing import Any, TypeVar, cast
 
 from redis import ConnectionPool, Redis
 from redis.connection import AbstractConnection
 from redis.crc import key_slot
 from redis.exceptions import ClusterDownError, MovedError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.sentinel import Sentinel
 
 from scrapy_prioqueue.address import Address, Host
+from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.redis.options import blocking_options, sentinel_options
 
 ANSWER_S = 1.0
 """Longest time-out of a Sentinel or a node of a cluster, in seconds; then another one is asked."""
+
+LONGEST_S = 3 * ANSWER_S
+"""Longest time for all Sentinels: to look up their names, to connect, and to answer."""
+
+NEWS_S = 10.0
+"""Seconds for which what one Sentinel has announced counts, although the others don't know it."""
+
+T = TypeVar("T")
 
 
 class Locator(ABC):
@@ -37,29 +50,123 @@ class Locator(ABC):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a Sentinel says of the primary.
+
+    Args:
+        epoch: number of the failover after which it is there; the Sentinel that says the highest one is up to date.
+        is_up: the Sentinel can reach it.
+    """
+
+    epoch: int
+    is_up: bool
+    host: Host
+
+
+class _UnknownPrimary(RedisError):
+    """A Sentinel doesn't know the name."""
+
+
 class SentinelLocator(Locator):
     """Asks Sentinels for the primary with this name.
+
+    All are asked at once, and the newest answer counts as soon as most have answered. So one of three may be frozen,
+    or cut off from the others and mistaken. redis-py's client would believe the first answer, wait for a frozen one,
+    and learn of a promotion only after the other replicas follow the new primary, a second or more later.
 
     Args:
         options: of connections to Sentinels.
     """
 
     def __init__(self, hosts: Sequence[Host], primary: str, options: Mapping[str, Any]) -> None:
-        self._lock = Lock()
-        self._sentinel = Sentinel(hosts, sentinel_kwargs=dict(options))  # type: ignore[no-untyped-call]
-        self._primary = primary
+        try:
+            Redis(**options).close()
+        except (TypeError, ValueError) as error:
+            raise SettingError("PRIOQUEUE_REDIS_OPTIONS", ["sentinel_kwargs"], str(error)) from error
+        self.hosts = hosts
+        self.primary = primary
+        self.options = options
+        self._newest = _Told(-1, is_up=False, host=hosts[0])
+        self._newest_until = -inf
 
     def locate(self) -> Host:
-        sentinels = self._sentinel.sentinels
-        with self._lock:
-            # Another one is asked first each time, since one that is cut off from the others may be mistaken.
-            sentinels.append(sentinels.pop(0))
-            try:
-                host, port = self._sentinel.discover_master(self._primary)  # type: ignore[no-untyped-call]
-            finally:
-                for client in sentinels:
-                    client.connection_pool.disconnect()
-        return str(host), int(port)
+        asked = {_in_thread(partial(self._ask, host)): host for host in self.hosts}
+        told: list[_Told] = []
+        errors: dict[Host, BaseException] = {}
+        with suppress(TimeoutError):
+            for answer in as_completed(asked, LONGEST_S):
+                try:
+                    told.append(answer.result())
+                except (RedisError, OSError) as error:
+                    errors[asked[answer]] = error
+                if len(told) > len(self.hosts) // 2:
+                    break
+        if not told:
+            raise self._why_unknown(errors)
+        if monotonic() < self._newest_until:
+            told.append(self._newest)
+        best = max(told, key=lambda each: (each.epoch, each.is_up))
+        if not best.is_up:
+            name, port = best.host
+            raise RedisConnectionError(
+                f"the primary {self.primary!r}, {name}:{port}, is down, and the Sentinels have promoted no replica yet"
+            )
+        return best.host
+
+    def hear(self, sentinel: Host) -> None:
+        """Ask one Sentinel that has sent news, which the others may not have yet.
+
+        Raises:
+            RedisError: it doesn't answer.
+        """
+        told = self._ask(sentinel)
+        if told.epoch >= self._newest.epoch or monotonic() >= self._newest_until:
+            self._newest, self._newest_until = told, monotonic() + NEWS_S
+
+    def _ask(self, sentinel: Host) -> _Told:
+        name, port = sentinel
+        with Redis(**{**self.options, "host": name, "port": port}) as client:
+            # Only the second command knows a replica that is promoted before the failover is over.
+            state, found = (
+                client.pipeline(transaction=False)
+                .execute_command("SENTINEL", "MASTER", self.primary)
+                .execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.primary)
+                .execute(raise_on_error=False)
+            )
+            for answer in (found, state if found else None):
+                if isinstance(answer, Exception):
+                    raise answer
+            if not found:
+                raise _UnknownPrimary(", ".join(repr(each) for each in client.sentinel_masters()))
+        fields = dict(zip(state[::2], state[1::2], strict=True))
+        host, before = (str(found[0]), int(found[1])), (fields["ip"], int(fields["port"]))
+        is_up = host != before or not {"s_down", "o_down"} & set(fields["flags"].split(","))
+        return _Told(int(fields["config-epoch"]), is_up, host)
+
+    def _why_unknown(self, errors: Mapping[Host, BaseException]) -> RedisError:
+        unknown = next((error for error in errors.values() if isinstance(error, _UnknownPrimary)), None)
+        if unknown is not None:
+            known = f"but {unknown}" if str(unknown) else "nor any other"
+            return RedisConnectionError(f"the Sentinels know no primary {self.primary!r}, {known}")
+        silent = [host for host in self.hosts if host not in errors]
+        reasons = [f"{name}:{port}: {type(error).__name__}: {error}" for (name, port), error in errors.items()]
+        reasons += [f"{name}:{port}: no answer" for name, port in silent]
+        return RedisConnectionError(f"no Sentinel answers ({'; '.join(reasons)})")
+
+
+def _in_thread(call: Callable[[], T]) -> Future[T]:
+    """Run a call in a thread of its own, which a process that ends doesn't wait for."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=run, name="prioqueue sentinel", daemon=True).start()
+    return future
 
 
 @dataclass(frozen=True)

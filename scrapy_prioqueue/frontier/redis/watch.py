@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, cast
 from weakref import WeakSet
@@ -13,28 +14,50 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from scrapy_prioqueue.address import Host
-from scrapy_prioqueue.frontier.redis.locating import Locator
+from scrapy_prioqueue.frontier.redis.locating import Locator, SentinelLocator
+from scrapy_prioqueue.frontier.redis.sentinel_events import SentinelEvents
 
 WATCH_S = 0.5
 """Seconds between looks for the server while a reply is awaited."""
+
+PROMOTION_S = 5.0
+"""Longest time for which nothing is sent because Sentinels promote a replica; usually that takes a second."""
 
 
 class Watch:
     """Looks where the server is while its context is entered; without it, a frozen server is noticed by a time-out.
 
+    If Sentinels know the server, they send news of a failover. While they promote a replica, entering takes until that
+    is over: what the old primary stored meanwhile would be lost.
+
     Args:
         locator: asked in another thread.
+        has_news: whether to subscribe to news.
     """
 
-    def __init__(self, locator: Locator) -> None:
+    def __init__(self, locator: Locator, *, has_news: bool = True) -> None:
         self._locator = locator
+        self._host: Host | None = None
         self._connections: WeakSet[Any] = WeakSet()
         self._connecting: dict[asyncio.Task[None], Host] = {}
         self._waits = 0
         self._timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._hearing: set[asyncio.Task[None]] = set()
+        self._promotion: asyncio.Event | None = None
+        self._on_move: Callable[[], object] = lambda: None
+        self._news = (
+            SentinelEvents(locator, self._begin_promotion, self._hear)
+            if has_news and isinstance(locator, SentinelLocator)
+            else None
+        )
 
     async def __aenter__(self) -> None:
+        if self._news is not None:
+            self._news.start()
+        if self._promotion is not None:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._promotion.wait(), PROMOTION_S)
         self._waits += 1
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(WATCH_S, self._look)
@@ -47,32 +70,73 @@ class Watch:
             self._timer.cancel()
             self._timer = None
 
+    async def follow(self, on_move: Callable[[], object]) -> None:
+        """Call a function each time the server has moved, until cancelled."""
+        self._on_move = on_move
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._on_move = lambda: None
+
+    async def close(self) -> None:
+        """Stop listening to news."""
+        if self._news is not None:
+            await self._news.close()
+
+    def _begin_promotion(self) -> None:
+        self._promotion = self._promotion or asyncio.Event()
+
+    def _end_promotion(self) -> None:
+        promotion, self._promotion = self._promotion, None
+        if promotion is not None:
+            promotion.set()
+
+    def _hear(self, sentinel: Host | None) -> None:
+        task = asyncio.ensure_future(self._follow_news(sentinel))
+        self._hearing.add(task)
+        task.add_done_callback(self._hearing.discard)
+
+    async def _follow_news(self, sentinel: Host | None) -> None:
+        if sentinel is not None and isinstance(self._locator, SentinelLocator):
+            with suppress(RedisError, OSError):
+                await asyncio.to_thread(self._locator.hear, sentinel)
+        await self._break_off()
+        if sentinel is not None:
+            self._end_promotion()
+
     def _look(self) -> None:
         self._timer = None
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.ensure_future(self._break_off())
+            self._looking = asyncio.ensure_future(self._look_once())
+
+    async def _look_once(self) -> None:
+        await self._break_off()
+        if self._waits and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(WATCH_S, self._look)
 
     async def _break_off(self) -> None:
+        """Close all connections to other servers than the one that is known now."""
         try:
             host = await self._locate()
         except (RedisError, OSError):
             # There is none now; the next look may find one.
-            pass
-        else:
-            for task in [task for task, old in self._connecting.items() if old != host]:
-                del self._connecting[task]
-                task.cancel()
-            for connection in list(self._connections):
-                if (connection.host, connection.port) != host:
-                    await connection.disconnect(nowait=True)
-        if self._waits and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(WATCH_S, self._look)
+            return
+        for task in [task for task, old in self._connecting.items() if old != host]:
+            del self._connecting[task]
+            task.cancel()
+        for connection in list(self._connections):
+            if (connection.host, connection.port) != host:
+                await connection.disconnect(nowait=True)
+        has_moved, self._host = self._host not in (None, host), host
+        if has_moved:
+            self._on_move()
 
     async def _locate(self) -> Host:
         return await asyncio.to_thread(self._locator.locate)
 
     async def _connect(self, connection: Any, connecting: Coroutine[Any, Any, None]) -> None:
         connection.host, connection.port = host = await self._locate()
+        self._host = host
         task = asyncio.ensure_future(connecting)
         self._connecting[task] = host
         self._connections.add(connection)
