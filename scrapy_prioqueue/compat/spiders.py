@@ -90,11 +90,12 @@ class RedisMixin(SeedsMixin):
 
     @cached_property
     def server(self) -> Any:
-        """A client of the server, made at first use; each of its calls blocks the event loop."""
+        """A client of the server, or of all nodes of a cluster, made at first use; its calls block the event loop."""
         from scrapy_prioqueue.frontier.redis.link import Link
 
         config = Config.from_settings(self.settings, self.name, str)
-        return Link(config.redis_url, timeout_s=config.redis_timeout_s, options=config.redis_options).client
+        link = Link(config.redis_url, timeout_s=config.redis_timeout_s, options=config.redis_options)
+        return link.client_of_all_keys()
 
     def make_request_from_seed(self, data: bytes) -> Request | Iterable[Request] | None:
         """Return what `make_request_from_data()` returns."""

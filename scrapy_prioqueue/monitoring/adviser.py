@@ -105,6 +105,7 @@ def write_scale_key(link: Link, name: str, workers: int) -> None:
         FrontierFull: the server has no memory for it; the number that is stored stays.
     """
     key = Keys(name).of("scale")
+    link = link.at(key)
     if not workers:
         link.pipe(("DEL", key))
         return

@@ -43,7 +43,8 @@ class ScrapyRedisCrawl(Source):
         self._queue_key = queue_key
         self._seen_key = self.where = seen_key
         self._order = order
-        queue_type, seen_type = self._types(queue_key, seen_key)
+        self._queue, self._seen = link.at(queue_key), link.at(seen_key)
+        (queue_type,), (seen_type,) = _types(self._queue, queue_key), _types(self._seen, seen_key)
         self._queue_type = "none" if without_requests else queue_type
         self._has_seen = not without_fingerprints
         self._refuse_type(queue_key, queue_type, "zset", "list")
@@ -57,9 +58,6 @@ class ScrapyRedisCrawl(Source):
                 f"{queue_key} is a list: --order says how it is served, fifo or lifo, unless SCHEDULER_QUEUE_CLASS is"
                 " FifoQueue or LifoQueue of scrapy-redis"
             )
-
-    def _types(self, *keys: str) -> list[str]:
-        return [kind.decode() for kind in self._link.pipe(*(("TYPE", key) for key in keys))]
 
     def _refuse_missing(self, queue: Sequence[str], seen: Sequence[str]) -> None:
         if not queue and not seen:
@@ -78,9 +76,12 @@ class ScrapyRedisCrawl(Source):
     def _keys(self) -> Sequence[str]:
         """Return the names of keys that may be those of scrapy-redis; only a part, if the server has very many."""
         names = list[str]()
+        if self._link.in_cluster:
+            # Each key may be on another node.
+            return names
         for found in self._link.scan(within_s=LOOK_S):
             others = [key.decode(errors="replace") for key in found if not key.startswith(b"{prioqueue:")]
-            kinds = zip(others, self._types(*others), strict=True)
+            kinds = zip(others, _types(self._link, *others), strict=True)
             names += [name for name, kind in kinds if kind in ("zset", "list", "set")]
             if len(names) > _MOST_KEYS:
                 break
@@ -94,7 +95,7 @@ class ScrapyRedisCrawl(Source):
 
     def count(self) -> int:
         command = {"zset": "ZCARD", "list": "LLEN"}.get(self._queue_type)
-        return int(self._link.pipe((command, self._queue_key))[0]) if command else 0
+        return int(self._queue.pipe((command, self._queue_key))[0]) if command else 0
 
     def requests(self) -> Iterator[SourceRequest]:
         count = self.count()
@@ -105,18 +106,18 @@ class ScrapyRedisCrawl(Source):
     def _piece(self, first: int, last: int) -> list[bytes]:
         """Return requests by their positions, from 0 for the one that is served first."""
         if self._queue_type == "zset":
-            return list(self._link.pipe(("ZRANGE", self._queue_key, first, last))[0])
+            return list(self._queue.pipe(("ZRANGE", self._queue_key, first, last))[0])
         if self._order == "lifo":
-            return list(self._link.pipe(("LRANGE", self._queue_key, first, last))[0])
-        return list(reversed(self._link.pipe(("LRANGE", self._queue_key, -1 - last, -1 - first))[0]))
+            return list(self._queue.pipe(("LRANGE", self._queue_key, first, last))[0])
+        return list(reversed(self._queue.pipe(("LRANGE", self._queue_key, -1 - last, -1 - first))[0]))
 
     def seen_count(self) -> int:
-        return int(self._link.pipe(("SCARD", self._seen_key))[0]) if self._has_seen else 0
+        return int(self._seen.pipe(("SCARD", self._seen_key))[0]) if self._has_seen else 0
 
     def fingerprints(self) -> Iterator[bytes]:
         cursor = None if self._has_seen else 0
         while cursor != 0:
-            ((cursor, found),) = self._link.pipe(("SSCAN", self._seen_key, cursor or 0, "COUNT", _PER_TRIP))
+            ((cursor, found),) = self._seen.pipe(("SSCAN", self._seen_key, cursor or 0, "COUNT", _PER_TRIP))
             cursor = int(cursor)
             for member in found:
                 try:
@@ -127,5 +128,9 @@ class ScrapyRedisCrawl(Source):
                     ) from None
 
     def known(self, fingerprints: Sequence[bytes]) -> Sequence[bool]:
-        found = self._link.pipe(*(("SISMEMBER", self._seen_key, each.hex()) for each in fingerprints))
+        found = self._seen.pipe(*(("SISMEMBER", self._seen_key, each.hex()) for each in fingerprints))
         return list(map(bool, found))
+
+
+def _types(link: Link, *keys: str) -> list[str]:
+    return [kind.decode() for kind in link.pipe(*(("TYPE", key) for key in keys))]

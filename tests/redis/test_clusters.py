@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import Any
 
 import pytest
+from redis_server import HOST
 
-from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
+from scrapy_prioqueue.client import FrontierClient
+from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable, NotPermitted
+from scrapy_prioqueue.frontier import open_seeds
+from scrapy_prioqueue.frontier.base import FrontierConfig
+from scrapy_prioqueue.frontier.redis.items import ItemData, RedisItems
 from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.doctor import server_findings
+from scrapy_prioqueue.frontier.redis.operators.exporter import Exporter
+from scrapy_prioqueue.frontier.redis.operators.frontiers import frontier_names, frontiers
+from scrapy_prioqueue.frontier.redis.operators.importer import Importer
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
+from scrapy_prioqueue.frontier.redis.operators.operator import Operator
 from tests.contract.backends import RedisBackend, Worker, ack, is_balanced, push
 from tests.support.clusters import Cluster
+from tests.support.coroutines import run
 from tests.support.servers import RedisServer
 
 
@@ -31,6 +45,20 @@ def dumps(node: RedisServer) -> dict[bytes, Any]:
         client.execute_command("ASKING")
         found[key] = client.dump(key)
     return found
+
+
+def on_each_node(cluster: Cluster, name: str, key_of: Callable[[str], str] = str) -> Sequence[str]:
+    """Return names that begin so, one for each primary, the keys of which it has."""
+    found: dict[int, str] = {}
+    for number in count():
+        found.setdefault(cluster.primary_of(key_of(f"{name}-{number}")).port, f"{name}-{number}")
+        if len(found) == len(cluster.primaries()):
+            break
+    return list(found.values())
+
+
+def state_of(name: str) -> str:
+    return Keys(name).state
 
 
 def test_worker_finds_the_node_of_its_frontier(cluster: Cluster, one: RedisBackend, keys: Keys) -> None:
@@ -95,3 +123,86 @@ def test_worker_finds_its_hash_slot_at_once_after_it_was_told_where_it_is(
         worker.exchange(worker.last_batch, demand=None)
 
     assert worker.lease_payloads() == ["a", "a", "a"]
+
+
+def test_operators_find_each_frontier_where_it_is(cluster: Cluster, frontier_name: str) -> None:
+    names = on_each_node(cluster, frontier_name, state_of)
+    link = Link(cluster.url_of(cluster.nodes[-1]))
+    for name in names:
+        with FrontierClient(cluster.url, name) as client:
+            client.push_many(["https://a.example/1", "https://b.example/2"])
+
+    found = list(frontiers(link, frontier_names(link), lease_ttl_s=10))
+    assert [(each.name, each.pending) for each in found] == [(name, 2) for name in sorted(names)]
+    for name in names:
+        inspector, operator = Inspector(link, name), Operator(link, name)
+        assert inspector.status(["seeds:a", "seeds:b"]) is not None
+        assert operator.drop() == 2
+    link.close()
+
+
+def test_export_of_one_node_is_imported_into_another(cluster: Cluster, frontier_name: str) -> None:
+    first, second, _ = on_each_node(cluster, frontier_name, state_of)
+    link = Link(cluster.url)
+    with FrontierClient(cluster.url, first) as client:
+        client.push_many([f"https://a.example/{at}" for at in range(3)])
+
+    imported = Importer(link, second).run(Exporter(link, first).records())
+
+    assert (imported.pending, imported.seen) == (3, 3)
+    link.close()
+
+
+def test_seeds_and_items_are_on_nodes_of_their_own(cluster: Cluster, one: RedisBackend, frontier_name: str) -> None:
+    worker = one.join()
+    keys = on_each_node(cluster, "seeds")
+    for key in keys:
+        cluster.primary_of(key).client().rpush(key, f"https://{key}.example/")
+    config = FrontierConfig(frontier_name, ("a",), "w1")
+    seeds = open_seeds(config, cluster.url, keys)
+    items = RedisItems(cluster.url, timeout_s=5, options={}, as_stream=False, spider="books")
+
+    taken = run(seeds.exchange([], 10)).seeds
+    assert {seed.key for seed in taken} == set(keys)
+    assert not run(seeds.exchange(taken, 0)).seeds
+    assert run(items.append([ItemData(f"items:{key}", b"item") for key in keys])) == [None] * len(keys)
+    for key in keys:
+        client = cluster.primary_of(f"items:{key}").client()
+        assert client.lrange(f"items:{key}", 0, -1) == [b"item"]
+    assert worker.depth().workers == 1
+    run(seeds.close())
+    run(items.close())
+
+
+def test_client_of_a_spider_reaches_all_nodes(cluster: Cluster) -> None:
+    client = Link(cluster.url_of(cluster.nodes[0])).client_of_all_keys()
+
+    for key in on_each_node(cluster, "seeds"):
+        client.lpush(key, key)
+        assert cluster.primary_of(key).client().lrange(key, 0, -1) == [key.encode()]
+    client.close()
+
+
+def test_fingerprints_on_another_node_are_refused_with_the_reason(
+    cluster: Cluster, one: RedisBackend, frontier_name: str
+) -> None:
+    seen_name = next(
+        name
+        for name in on_each_node(cluster, "shared", state_of)
+        if cluster.primary_of(state_of(name)) is not cluster.primary_of(state_of(frontier_name))
+    )
+
+    with pytest.raises(NotPermitted, match=f"PRIOQUEUE_SEEN_NAME.*'{seen_name}', whose hash slot"):
+        one.join(seen_name=seen_name)
+
+
+def test_doctor_says_where_the_hash_slot_is(cluster: Cluster, frontier_name: str) -> None:
+    probe, node = Keys(frontier_name).of("probe"), cluster.primary_of(state_of(frontier_name))
+    link = Link(cluster.url)
+
+    (found,) = [each for each in server_findings(link.at(probe), probe) if each.topic == "cluster"]
+    (alone,) = [each for each in server_findings(Link(node.url), probe) if each.topic == "cluster"]
+
+    assert (found.level, found.text.endswith(f"is on {HOST}:{node.port}, replicas: 1")) == ("fine", True)
+    assert (alone.level, alone.remedy) == ("warning", "begin PRIOQUEUE_REDIS_URL with redis+cluster://")
+    link.close()

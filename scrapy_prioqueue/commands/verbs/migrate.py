@@ -124,7 +124,7 @@ class _MigrateVerb(Verb):
 
 def _records(context: Context, mover: Mover, identity: str, marks: Sequence[bytes], own: Identity) -> Iterator[Record]:
     plan, keys = plan_of(context), Keys(context.name)
-    offers = offers_by(context.link, keys)
+    offers = offers_by(context.inspector.link, keys)
     shape = shape_text(plan.seen, offers.limits, has_filters=offers.has_filters)
     return mover.records(plan, context.name, shape, identity, context.inspector.now_ms(), marks, own)
 

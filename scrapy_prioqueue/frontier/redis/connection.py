@@ -203,7 +203,7 @@ class Connection:
         self._servers = Servers(self.address, self._options.get("redis_connect_func"))
         self._scripts: dict[str, Script] = scripts_for(version, in_cluster=in_cluster) if version else {}
         self.version = version
-        self.in_cluster = in_cluster
+        self.in_cluster = in_cluster or isinstance(self._locator, ClusterLocator)
         self._has_shard_channels = has_shard_channels(version, in_cluster=in_cluster)
 
     def twin(self) -> Connection:
@@ -211,7 +211,7 @@ class Connection:
         return self._through(self._locator, has_news=False)
 
     def at(self, key: str) -> Connection:
-        """Return connections to the node of a cluster that has a key, or else these."""
+        """Return connections to the node of a cluster that has a key, which are closed apart; else these."""
         if not isinstance(self._locator, ClusterLocator) or self._locator.at(key) is self._locator:
             return self
         return self._through(self._locator.at(key))
@@ -282,7 +282,7 @@ class Connection:
         async with self._own_connection() as connection:
             server = self._servers.of(connection)
             version = self._checked_version(server.version)
-            self.in_cluster = server.in_cluster or isinstance(self._locator, ClusterLocator)
+            self.in_cluster = self.in_cluster or server.in_cluster
             self._has_shard_channels = has_shard_channels(version, in_cluster=self.in_cluster)
             self._scripts = scripts_for(version, in_cluster=self.in_cluster)
             # Only missing ones: all are half a megabyte, which all workers would send at once after a failover.

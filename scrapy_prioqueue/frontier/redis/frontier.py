@@ -196,9 +196,17 @@ class RedisFrontier(Frontier):
         """Count the requests and fingerprints of scrapy-redis, as far as this user may read them."""
         queue, seen = self.config.foreign_keys
         # A queue is a sorted set or a list. The command for the other type gets an error as its answer.
-        answers = await self._connection.attempt(("ZCARD", queue), ("LLEN", queue), ("SCARD", seen))
-        in_set, in_list, fingerprints = (answer if isinstance(answer, int) else 0 for answer in answers)
-        return in_set + in_list, fingerprints
+        requests = await self._count(queue, "ZCARD", "LLEN")
+        return requests, await self._count(seen, "SCARD")
+
+    async def _count(self, key: str, *commands: str) -> int:
+        connection = self._connection.at(key)
+        try:
+            answers = await connection.attempt(*((command, key) for command in commands))
+        finally:
+            if connection is not self._connection:
+                await connection.close()
+        return sum(answer for answer in answers if isinstance(answer, int))
 
     async def _take_lost(self, replaced: str | None = None) -> Mapping[str, Kept]:
         return await take_lost(self._connection, self._keys, ttl_ms=self._session.ttl_ms, replaced=replaced)

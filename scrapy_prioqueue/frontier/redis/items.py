@@ -46,6 +46,7 @@ class RedisItems:
     def __init__(self, url: str, *, timeout_s: float, options: Mapping[str, Any], as_stream: bool, spider: str) -> None:
         name = connection_name(spider, "items")
         self._connection = Connection(url, timeout_s=timeout_s, options=options, name=name)
+        self._nodes: dict[str, Connection] = {}
         self._as_stream = as_stream
         self._has_worked = False
         self.address = self._connection.address
@@ -55,22 +56,34 @@ class RedisItems:
 
         Repeat entries with errors, except `ItemTooLarge`. An entry with another error may have been appended already.
         """
-        limit = self._connection.argument_limit
-        found: list[Exception | None] = [
-            ItemTooLarge(f"its {len(entry.data)} bytes are more than the server accepts (proto-max-bulk-len = {limit})")
-            if len(entry.data) > limit
-            else None
-            for entry in entries
-        ]
-        commands = list(self._commands(entries, [index for index, error in enumerate(found) if error is None]))
-        for (command, indexes), error in zip(commands, await self._errors([each[0] for each in commands]), strict=True):
-            for index in indexes:
-                found[index] = error and self._explained(error, str(command[1]))
+        found: list[Exception | None] = [self._too_large(entry) for entry in entries]
+        by_node: dict[Connection, list[tuple[Command, Sequence[int]]]] = {}
+        for command, indexes in self._commands(entries, [index for index, error in enumerate(found) if error is None]):
+            by_node.setdefault(self._node(str(command[1])), []).append((command, indexes))
+        for node, part in by_node.items():
+            errors = await self._errors(node, [command for command, _ in part])
+            for (command, indexes), error in zip(part, errors, strict=True):
+                for index in indexes:
+                    found[index] = error and self._explained(error, str(command[1]))
         return found
 
-    async def _errors(self, commands: Sequence[Command]) -> Sequence[Exception | None]:
+    def _node(self, key: str) -> Connection:
+        """Return the connection to the node of a cluster that has a key; else the only one."""
+        if not self._connection.in_cluster:
+            return self._connection
+        return self._nodes.setdefault(key, self._connection.at(key))
+
+    def _too_large(self, entry: ItemData) -> ItemTooLarge | None:
+        limit = self._node(entry.key).argument_limit
+        if len(entry.data) <= limit:
+            return None
+        return ItemTooLarge(
+            f"its {len(entry.data)} bytes are more than the server accepts (proto-max-bulk-len = {limit})"
+        )
+
+    async def _errors(self, node: Connection, commands: Sequence[Command]) -> Sequence[Exception | None]:
         try:
-            answers = await self._connection.attempt(*commands) if commands else []
+            answers = await node.attempt(*commands)
         except FrontierUnavailable as error:
             why = explained(error.__cause__ or error, self.address, has_worked=self._has_worked).why
             return [ConnectionError(f"the server can't be used: {why}")] * len(commands)
@@ -98,4 +111,5 @@ class RedisItems:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._connection.close()
+        for connection in (self._connection, *self._nodes.values()):
+            await connection.close()

@@ -10,6 +10,7 @@ from math import inf
 from typing import Any, TypeVar
 
 from redis import Connection, ConnectionPool, Redis, exceptions
+from redis.cluster import ClusterNode, RedisCluster
 
 from scrapy_prioqueue.address import address_of, parse_address
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, PrioQueueError, SettingError
@@ -38,6 +39,7 @@ class Link:
             client can use are ignored.
         name: of the connections on the server, unless the options set it, or set up connections themselves.
         locator: who knows where the server is, if not those whom the URL names.
+        root: the link of which this is one to a node of a cluster.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Link:
         options: Mapping[str, Any] | None = None,
         name: str = "",
         locator: Locator | None = None,
+        root: Link | None = None,
     ) -> None:
         self.url = url
         self.address = address_of(url)
@@ -58,21 +61,37 @@ class Link:
         self._name = name
         self._locator = locator or locator_of(self._parts, self._options, timeout_s)
         self._others: dict[Locator, Link] = {}
+        self.root = root or self
+        """The link to any node of a cluster; else this one."""
 
     def at(self, key: str) -> Link:
-        """Return the link to the node of a cluster that has a key, closed with this one; else this one."""
-        if not isinstance(self._locator, ClusterLocator):
-            return self
-        return self._through(self._locator.at(key))
+        """Return the link to the node of a cluster that has a key, closed with the root; else this one."""
+        if self.root is not self:
+            return self.root.at(key)
+        return self._through(self._locator.at(key)) if isinstance(self._locator, ClusterLocator) else self
 
     @property
     def in_cluster(self) -> bool:
         """Whether the URL names nodes of a cluster."""
         return isinstance(self._locator, ClusterLocator)
 
+    def place(self) -> str:
+        """Return the host and the port of the server, in a cluster or with Sentinels as they are now.
+
+        Raises:
+            FrontierUnavailable: nobody who knows it answers.
+        """
+        if self._locator is None:
+            return self.address
+        try:
+            host, port = self._locator.locate()
+        except FAILURES as error:
+            raise self._explained(error) from error
+        return f"{host}:{port}"
+
     def _nodes(self) -> Sequence[Link]:
         """Return links to all primaries of a cluster; else this one."""
-        if not isinstance(self._locator, ClusterLocator) or self._locator.has_slot:
+        if not isinstance(self._locator, ClusterLocator) or self.root is not self:
             return [self]
         try:
             primaries = self._locator.primaries()
@@ -83,7 +102,12 @@ class Link:
     def _through(self, locator: Locator) -> Link:
         if locator not in self._others:
             self._others[locator] = Link(
-                self.url, timeout_s=self._timeout_s, options=self._options, name=self._name, locator=locator
+                self.url,
+                timeout_s=self._timeout_s,
+                options=self._options,
+                name=self._name,
+                locator=locator,
+                root=self.root,
             )
         return self._others[locator]
 
@@ -101,6 +125,17 @@ class Link:
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             raise SettingError("PRIOQUEUE_REDIS_OPTIONS", sorted(self._options), str(error)) from error
         return Redis(connection_pool=pool)
+
+    def client_of_all_keys(self) -> Any:
+        """Return a client of `redis` that, in a cluster, sends each command to the node that has its key."""
+        if not isinstance(self._locator, ClusterLocator):
+            return self.client
+        options = blocking_options(self._parts, self._options, self._timeout_s)
+        options |= {"ssl": self._parts.url.startswith("rediss:")}
+        for name in ("host", "port", "db", "connection_class", "retry"):
+            options.pop(name, None)
+        nodes = [ClusterNode(*host) for host in self._parts.hosts]  # type: ignore[no-untyped-call]
+        return RedisCluster(startup_nodes=nodes, **options)
 
     def _greet(self, connection: Any) -> None:
         connection.on_connect()

@@ -195,11 +195,6 @@ class ClusterLocator(Locator):
         self._slot = slot
         self._others: dict[int, ClusterLocator] = {}
 
-    @property
-    def has_slot(self) -> bool:
-        """Whether it looks for one hash slot."""
-        return self._slot is not None
-
     def learn(self, error: BaseException) -> None:
         """If this is a ``MOVED``, ask the node that it names next, which may know more than others."""
         host = (error.host, int(error.port)) if isinstance(error, MovedError) else ("", 0)

@@ -6,8 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from redis.crc import key_slot
+
 from scrapy_prioqueue.errors import CrawlEnded, LayoutMismatch, NotPermitted, PrioQueueError
 from scrapy_prioqueue.frontier.base import FrontierConfig
+from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.wire import decoded
 from scrapy_prioqueue.hints import evict_command, frontier_command
 
@@ -129,4 +132,19 @@ def _unfinished(name: str, crawl_id: str | None, details: Sequence[Any]) -> str:
         f"PRIOQUEUE_CRAWL_ID = {crawl_id!r}: frontier {name!r} holds {held}"
         f" ({details[1]} pending, {details[2]} leased): {finish},"
         " or use another PRIOQUEUE_NAME, or PRIOQUEUE_FLUSH_ON_START to drop what it holds"
+    )
+
+
+def refuse_other_hash_slot(name: str, seen_name: str | None) -> None:
+    """Refuse fingerprints on another node of a cluster, since no script can use keys of two nodes.
+
+    Raises:
+        NotPermitted: the two names have different hash slots.
+    """
+    if seen_name is None or key_slot(Keys(name).state.encode()) == key_slot(Keys(seen_name).state.encode()):
+        return
+    raise NotPermitted(
+        f"PRIOQUEUE_SEEN_NAME, or SCHEDULER_DUPEFILTER_KEY, is {seen_name!r}, whose hash slot in the cluster is another"
+        f" one than that of frontier {name!r}, and a script can't use both. Unset it, or keep these frontiers on a"
+        " server that is no cluster"
     )

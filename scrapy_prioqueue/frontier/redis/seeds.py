@@ -14,7 +14,7 @@ from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnava
 from scrapy_prioqueue.frontier.redis.clock import read_clock
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.scripts import text_of
+from scrapy_prioqueue.frontier.redis.scripts import guarded, text_of
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden, is_full
 from scrapy_prioqueue.frontier.redis.wire import pieces
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore, Taken
@@ -67,8 +67,9 @@ class RedisSeeds(SeedStore):
     def __init__(
         self, connection: Connection, *, frontier: str, worker: str, keys: Sequence[str], lease_ttl_s: float
     ) -> None:
-        self._connection = connection
         self._frontier = Keys(frontier)
+        self._home = connection.at(self._frontier.state)
+        self._nodes = {key: connection.at(key) for key in keys}
         self._worker = worker
         self._keys = {key: SeedKeys(key, frontier) for key in keys}
         self._ttl_ms = int(lease_ttl_s * 1000)
@@ -110,7 +111,8 @@ class RedisSeeds(SeedStore):
 
     async def close(self) -> None:
         self._scripts = {}
-        await self._connection.close()
+        for connection in {self._home, *self._nodes.values()}:
+            await connection.close()
 
     async def _take(self, key: str, limit: int) -> tuple[str, list[Seed]]:
         first, self._next = self._next, self._next + limit
@@ -149,15 +151,15 @@ class RedisSeeds(SeedStore):
         for key, names in self._keys.items():
             members = await self._ask(key, partial(_smembers, takers=names.takers))
             others = {member.decode() for member in members} - {self._worker}
-            living = await self._living(key) if others else frozenset()
+            living = await self._living() if others else frozenset()
             others_hold = others_hold or bool(others & living)
             for worker in sorted(others - living):
                 given_back += await self._give_back(key, worker, await self._tokens(key, worker))
         return others_hold, given_back
 
-    async def _living(self, key: str) -> frozenset[str]:
-        oldest = await self._ask(key, partial(read_clock, keys=self._frontier)) - self._ttl_ms
-        found = await self._ask(key, lambda client: client.zrangebyscore(self._frontier.workers, oldest, "+inf"))
+    async def _living(self) -> frozenset[str]:
+        oldest = await self._home.ask(partial(read_clock, keys=self._frontier)) - self._ttl_ms
+        found = await self._home.ask(lambda client: client.zrangebyscore(self._frontier.workers, oldest, "+inf"))
         return frozenset(worker.decode() for worker in found)
 
     async def _tokens(self, key: str, worker: str) -> list[str]:
@@ -181,24 +183,28 @@ class RedisSeeds(SeedStore):
     async def _run(self, name: str, key: str, worker: str, arguments: Sequence[Any]) -> Any:
         names = self._keys[key]
         keys = [names.source, names.taken(worker), names.takers]
-        return await self._ask(key, lambda client: self._script(client, name)(keys=keys, args=[worker, *arguments]))
+        return await self._ask(
+            key, lambda client: self._script(client, name)(keys=keys, args=[worker, *arguments], client=client)
+        )
 
     def _script(self, client: Redis, name: str) -> Any:
         if name not in self._scripts:
-            self._scripts[name] = client.register_script(text_of(f"seeds/{name}"))
+            text = text_of(f"seeds/{name}")
+            self._scripts[name] = client.register_script(guarded(text) if self._home.in_cluster else text)
         return self._scripts[name]
 
     async def _ask(self, key: str, command: Callable[[Redis], Any]) -> Any:
+        connection = self._nodes[key]
         try:
-            return await self._connection.ask(command)
+            return await connection.ask(command)
         except FrontierUnavailable as error:
             cause = error.__cause__
             if cause is not None and is_full(cause):
-                raise FrontierFull(f"the server at {self._connection.address} has reached its maxmemory") from error
+                raise FrontierFull(f"the server at {connection.address} has reached its maxmemory") from error
             if is_forbidden(cause):
                 rules = self._keys[key].acl_rules
                 why = f"{cause}; give the Redis user access to the seeds: ACL SETUSER <user> {rules}"
-                raise FrontierRefused(self._connection.address, why) from error
+                raise FrontierRefused(connection.address, why) from error
             raise
 
 

@@ -21,7 +21,15 @@ from scrapy_prioqueue.frontier.redis.clearing import FIELDS, WAIT_S, Clearing
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.key_types import refuse_wrong_types, search_wrong_type, type_questions
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
-from scrapy_prioqueue.frontier.redis.rejections import ALIVE, BY_OTHERS, CLEAR, POLICY, WAIT, rejection_of
+from scrapy_prioqueue.frontier.redis.rejections import (
+    ALIVE,
+    BY_OTHERS,
+    CLEAR,
+    POLICY,
+    WAIT,
+    refuse_other_hash_slot,
+    rejection_of,
+)
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.bloom import needs_filters
 from scrapy_prioqueue.frontier.redis.seen.offers import NO_FILTERS, Offers, offer_questions, offers_of
@@ -289,6 +297,8 @@ class Session:
         Args:
             evict_gone: forgets workers of this machine that were killed; called if living workers prevent the join.
         """
+        if self._connection.in_cluster:
+            refuse_other_hash_slot(self._config.name, self._config.seen_name)
         # Checked at each join, since a server that has lost its data may be another one now.
         types, offers = type_questions(self._keys), offer_questions(self._keys, self._config.seen.mode)
         answers = await self._connection.attempt(*types, *offers)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
+from redis.crc import key_slot
+
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.checks import evicts
 from scrapy_prioqueue.frontier.redis.connection import OLDEST_VERSION, parse_version
@@ -22,7 +24,7 @@ from scrapy_prioqueue.frontier.redis.seen.shapes import (
     EncodingLimits,
     limits_of,
 )
-from scrapy_prioqueue.frontier.redis.servers import VALKEY, version_text
+from scrapy_prioqueue.frontier.redis.servers import VALKEY, is_node_of_cluster, version_text
 from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES
 
 Level = Literal["fine", "note", "warning", "wrong"]
@@ -72,6 +74,7 @@ def server_findings(link: Link, probe: str) -> Iterator[Finding]:
         return
     yield _version(info)
     yield from _role(info)
+    yield from _cluster(link, info, key_slot(probe.encode()))
     yield from _memory(info)
     yield from _persistence(link, info)
     yield _clock(link)
@@ -134,6 +137,21 @@ def _role(info: dict[str, Any]) -> Iterator[Finding]:
         yield Finding("role", "wrong", f"a replica of {primary}", "name the primary in PRIOQUEUE_REDIS_URL")
     if info.get("loading"):
         yield Finding("role", "warning", "it is still loading its data from disk", "wait until it is done")
+
+
+def _cluster(link: Link, info: dict[str, Any], slot: int) -> Iterator[Finding]:
+    """Check where in a cluster the frontier's hash slot is."""
+    if not is_node_of_cluster(info):
+        return
+    if not link.in_cluster:
+        text = f"a node of a cluster, named as a server of its own: if hash slot {slot} moves, workers don't find it"
+        yield Finding("cluster", "warning", text, "begin PRIOQUEUE_REDIS_URL with redis+cluster://")
+        return
+    text, replicas = f"hash slot {slot} is on {link.place()}", int(info.get("connected_slaves", 0))
+    if replicas:
+        yield Finding("cluster", "fine", f"{text}, replicas: {replicas}")
+    else:
+        yield Finding("cluster", "warning", f"{text}, which has no replica", "add one: nobody else can take its place")
 
 
 def _memory(info: dict[str, Any]) -> Iterator[Finding]:

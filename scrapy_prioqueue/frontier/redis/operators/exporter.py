@@ -26,9 +26,9 @@ class Exporter:
     """Reads one frontier in pieces; data that changes meanwhile may be exported twice or not at all."""
 
     def __init__(self, link: Link, name: str) -> None:
-        self._link = link
         self._name = name
         self._keys = Keys(name)
+        self._link = link = link.at(self._keys.state)
         self._requests = Requests(link, self._keys)
         self._held = Counter[bytes]()
 

@@ -50,14 +50,14 @@ class FrontierFound:
 def frontier_names(
     link: Link, progress: Callable[[int], object] | None = None, *, within_s: float = float("inf")
 ) -> Sequence[str]:
-    """Return the names of all frontiers, sorted.
+    """Return the names of all frontiers, in a cluster those of all nodes, sorted.
 
     Args:
         progress: called after each call with the number of keys looked at.
         within_s: seconds after which the scan ends early.
     """
     names = set[str]()
-    for calls, found in enumerate(link.scan(state_pattern(), within_s=within_s), 1):
+    for calls, found in enumerate(link.root.scan(state_pattern(), within_s=within_s), 1):
         names |= {name for key in found if (name := name_of_state(decoded(key))) is not None}
         if progress is not None:
             progress(calls * KEYS_PER_SCAN)
@@ -91,7 +91,7 @@ def frontiers(link: Link, names: Sequence[str], *, lease_ttl_s: float) -> Iterat
 
 def _frontier(link: Link, name: str, ttl_ms: int) -> FrontierFound | None:
     keys = Keys(name)
-    fields, counters, heard, busy, stops, *clock = link.pipe(
+    fields, counters, heard, busy, stops, *clock = link.at(keys.state).pipe(
         ("HGETALL", keys.state),
         ("HMGET", keys.of("stats"), *_COUNTERS),
         ("ZRANGE", keys.workers, 0, -1, "WITHSCORES"),

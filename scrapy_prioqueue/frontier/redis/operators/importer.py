@@ -52,9 +52,9 @@ class Importer:
     """
 
     def __init__(self, link: Link, name: str, verb: str = "import") -> None:
-        self._link = link
         self._name = name
         self._keys = Keys(name)
+        self._link = link = link.at(self._keys.state)
         self._calls = ScriptCalls(link)
         self._client = f"{verb}:{token_hex(8)}"
         self._epoch = ""

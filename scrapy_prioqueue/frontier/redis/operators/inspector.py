@@ -92,8 +92,8 @@ class Inspector:
 
     def __init__(self, link: Link, name: str, *, lease_ttl_s: float = 60.0) -> None:
         self.name = name
-        self.link = link
         self.keys = Keys(name)
+        self.link = link = link.at(self.keys.state)
         self.requests = Requests(link, self.keys)
         self.lanes = Lanes(link, self.keys)
         self.limits = LimitReader(link, self.keys)
@@ -217,16 +217,16 @@ class Inspector:
 
     def seeds(self, keys: Sequence[str]) -> Sequence[SeedsFound]:
         """Return what these keys of seeds hold for workers, as far as this user may read them."""
-        kinds = self.link.attempt(*(("TYPE", key) for key in keys)) if keys else []
-        return [self._seeds(key, kind) for key, kind in zip(keys, kinds, strict=True)]
+        return [self._seeds(self.link.at(key), key) for key in keys]
 
-    def _seeds(self, key: str, kind: bytes | str | Exception) -> SeedsFound:
+    def _seeds(self, link: Link, key: str) -> SeedsFound:
+        (kind,) = link.attempt(("TYPE", key))
         if isinstance(kind, Exception):
             return SeedsFound(key, "", None)
         kind = kind if isinstance(kind, str) else kind.decode()
         if kind == "none":
             return SeedsFound(key, kind, 0)
-        (count,) = self.link.attempt((SEED_COUNTS[kind], key)) if kind in SEED_COUNTS else [None]
+        (count,) = link.attempt((SEED_COUNTS[kind], key)) if kind in SEED_COUNTS else [None]
         return SeedsFound(key, kind, count if isinstance(count, int) else None)
 
     def letters_by_reason(self) -> Mapping[str, int]:

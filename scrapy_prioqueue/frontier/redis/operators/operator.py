@@ -27,7 +27,14 @@ from scrapy_prioqueue.frontier.redis.operators.clearing import Progress, clear, 
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.frontier.redis.operators.requests import Requests
 from scrapy_prioqueue.frontier.redis.operators.seen_sets import seen_home, seen_shape
-from scrapy_prioqueue.frontier.redis.rejections import CLEAR, IMPORTING, WAIT, cut_short, other_layout
+from scrapy_prioqueue.frontier.redis.rejections import (
+    CLEAR,
+    IMPORTING,
+    WAIT,
+    cut_short,
+    other_layout,
+    refuse_other_hash_slot,
+)
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.bloom import is_bloom
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed, seen_argument
@@ -93,8 +100,8 @@ class Operator:
 
     def __init__(self, link: Link, name: str, *, lease_ttl_s: float = 60.0) -> None:
         self.name = name
-        self.link = link
         self.keys = Keys(name)
+        self.link = link = link.at(self.keys.state)
         self.requests = Requests(link, self.keys)
         self._calls = ScriptCalls(link)
         self._client = f"operator:{token_hex(8)}"
@@ -107,6 +114,8 @@ class Operator:
             LayoutMismatch: another release has written it.
             NotPermitted: an import into it was interrupted, or another program has written one of its keys.
         """
+        if self.link.in_cluster:
+            refuse_other_hash_slot(self.name, plan.seen_name)
         check_key_types_by(self.link, self.keys)
         has_cleared, until = False, time.monotonic() + _CLEARING_TIMEOUT_S
         # For the other modes defaults are good enough, since most crawls are begun by workers.
@@ -285,13 +294,16 @@ class Operator:
         Raises:
             FrontierUnavailable: the server has refused some of them, which stay dead letters.
         """
-        keys = list({key: None for key, _ in letters})
-        kinds = dict(zip(keys, self.link.pipe(*(("TYPE", key) for key in keys)), strict=True))
-        answers = self.link.attempt(*(_pushed_seed(key, kinds[key], letter.payload) for key, letter in letters))
-        # A kill at this point leaves some of them in both places, so none is lost.
-        pairs = zip(letters, answers, strict=True)
-        given_back = self.purge(letter for (_, letter), answer in pairs if not isinstance(answer, Exception))
-        self.link.refuse(answers)
+        given_back, refusals = 0, []
+        for key in dict.fromkeys(key for key, _ in letters):
+            own, link = [letter for other, letter in letters if other == key], self.link.at(key)
+            (kind,) = link.pipe(("TYPE", key))
+            answers = link.attempt(*(_pushed_seed(key, kind, letter.payload) for letter in own))
+            # A kill at this point leaves some of them in both places, so none is lost.
+            pairs = zip(own, answers, strict=True)
+            given_back += self.purge(letter for letter, answer in pairs if not isinstance(answer, Exception))
+            refusals += answers
+        self.link.refuse(refusals)
         return given_back
 
     def purge(self, letters: Iterable[Stored], progress: Progress | None = None) -> int:
