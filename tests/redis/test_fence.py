@@ -1,14 +1,16 @@
-"""A call that reaches the server after its batch was divided anew changes nothing."""
+"""A call that reaches the server after the worker has given it up changes nothing."""
 
 from __future__ import annotations
 
-from scrapy_prioqueue.errors import FrontierFull
-from scrapy_prioqueue.frontier.base import Batch, FrontierConfig, Push
+import pytest
+
+from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable
+from scrapy_prioqueue.frontier.base import Batch, Demand, FrontierConfig, Push
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.wire import SUPERSEDED
 from tests.support.coroutines import run
-from tests.support.servers import StartServer
+from tests.support.servers import RedisServer, StartServer
 
 
 def test_a_batch_that_was_refused_is_not_applied_by_an_earlier_call(
@@ -33,5 +35,26 @@ def test_a_batch_that_was_refused_is_not_applied_by_an_earlier_call(
     other = Batch(1, [Push(0, "slot", b"another", b"fingerprint")])
     (committed,) = run(frontier.exchange([other], None)).committed
     assert list(committed.duplicates) == []
+    run(late.close())
+    run(frontier.close())
+
+
+def test_a_lease_call_that_arrives_after_the_outage_leases_nothing(own_server: RedisServer, frontier_name: str) -> None:
+    # As after a cut of the link: what is in the buffers of a closed connection is delivered all the same.
+    frontier = RedisFrontier(FrontierConfig(frontier_name, ("a",), "w1"), Connection(own_server.url, timeout_s=0.5))
+    run(frontier.join())
+    run(frontier.exchange([Batch(1, [Push(0, "slot", b"request", b"fingerprint")])], None))
+    late = frontier.twin()
+
+    own_server.freeze()
+    with pytest.raises(FrontierUnavailable):
+        run(frontier.exchange((), Demand(1)))
+    own_server.thaw()
+    run(frontier.reconcile(()))
+    replies = run(late._session.run(late._exchange_calls((), Demand(1))))  # noqa: SLF001
+
+    assert replies == [[SUPERSEDED]]
+    (lease,) = run(frontier.exchange((), Demand(1))).leases
+    assert lease.payload == b"request"
     run(late.close())
     run(frontier.close())

@@ -190,7 +190,7 @@ BUGS = [
         "",
         ("recover",),
         focus=("late",),
-        first_seed=59,
+        first_seed=645,
     ),
     Bug(
         "a renewal renews nothing",

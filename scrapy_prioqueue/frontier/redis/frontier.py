@@ -138,6 +138,7 @@ class RedisFrontier(Frontier):
         self._recorder = Recorder(config, self._session, connection, self._keys)
         self._applied = 0
         self._is_in_doubt = False
+        self._may_lease_late = False
         self._cut_offs = 0
         self._journal = Journal(config.journal_s, config.journal_limit)
         self._orders = OrderBook()
@@ -267,6 +268,7 @@ class RedisFrontier(Frontier):
         try:
             replies = await self._exchange_replies(batches, demand)
         except FrontierUnavailable as error:
+            self._may_lease_late = self._may_lease_late or (error.was_sent and demand is not None)
             if not self._is_too_large(batches, error):
                 raise
             return await self._without(batches, demand, error)
@@ -290,9 +292,12 @@ class RedisFrontier(Frontier):
             return answer
         if self._is_in_doubt:
             # A batch that was sent before may still be applied later, although it is rejected now.
-            await self._session.fence(self._applied)
-            self._is_in_doubt = False
+            await self._fence(self._applied)
         return replace(answer, rejection=await self._with_memory(answer.rejection))
+
+    async def _fence(self, last_batch: int) -> None:
+        await self._session.fence(last_batch)
+        self._is_in_doubt = self._may_lease_late = False
 
     async def _policy_warnings(self) -> Sequence[str]:
         """Return the warning about a worker that has joined with another policy than the one in force."""
@@ -324,8 +329,8 @@ class RedisFrontier(Frontier):
             if recalled is None:
                 raise error
             return recalled
-        await self._session.fence(found.last_batch)
-        self._is_in_doubt, self._cut_offs = False, 0
+        await self._fence(found.last_batch)
+        self._cut_offs = 0
         known = [batch for batch in batches if batch.number <= found.last_batch]
         committed = await self._confirmed(known) if known else ()
         answer = Exchanged() if demand is None else await self._exchange((), demand)
@@ -373,8 +378,7 @@ class RedisFrontier(Frontier):
             self._session.has_changed = True
         oldest, known_batch = self._journal.start, found.last_batch or 0
         last_batch, missing = max(known_batch, oldest), max(0, oldest - known_batch)
-        await self._session.fence(last_batch)
-        self._is_in_doubt = False
+        await self._fence(last_batch)
         resent = await self._resend(self._journal.after(last_batch))
         self._journal.renew(last_batch)
         reminded = await self._orders.remind(self._session)
@@ -512,8 +516,20 @@ class RedisFrontier(Frontier):
             return
 
     async def reconcile(self, held: Sequence[tuple[int, int]]) -> int:
+        if self._may_lease_late:
+            try:
+                await self._make_late_calls_void()
+            except CrawlEnded:
+                # The next exchange says so.
+                return 0
         recovered, _ = await self._recover(held, max_attempts=0)
         return recovered
+
+    async def _make_late_calls_void(self) -> None:
+        """Fence, since a link that was cut may deliver a call when it is back, and nobody would know its leases."""
+        last_batch = (await self._session.look_up()).last_batch if self._is_in_doubt else self._applied
+        if last_batch is not None and last_batch >= self._applied:
+            await self._fence(last_batch)
 
     async def record(self, report: Report) -> float:
         return await self._recorder.record(report)
