@@ -144,9 +144,11 @@ class Failures:
             workers: number of workers that will retry, as far as is known.
         """
         longest = min(self._longest_s, FIRST_RETRY_S * 2 ** min(self._failures, 10))
+        # An attempt that ran into its time-out has been a pause, too, and the server may be back since.
+        attempt_s = max(0.0, self._clock() - self.retry_at) if self._failures else 0.0
         self._failures += 1
-        pause_s = longest * random.uniform(0.5, 1) + random.uniform(0, self._spread_s(workers))
-        self.retry_at = self._clock() + pause_s
+        pause_s = max(0.0, longest * random.uniform(0.5, 1) - attempt_s)
+        self.retry_at = self._clock() + pause_s + random.uniform(0, self._spread_s(workers))
         is_first, is_refused = self._failures == 1, isinstance(error, FrontierRefused)
         is_new = is_first and not self._is_slow
         if is_first:

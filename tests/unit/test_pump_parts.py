@@ -385,6 +385,17 @@ def test_pauses_between_attempts_grow_up_to_a_limit_and_are_reset() -> None:
     assert failures.may_try()
 
 
+def test_an_attempt_that_took_longer_than_the_pause_is_repeated_at_once() -> None:
+    clock = Clock()
+    failures = Failures(clock, goes_on=True)
+    for _ in range(20):
+        failures.begin(AWAY)
+        clock.now = failures.retry_at + LAST_RETRY_S
+    failures.begin(AWAY)
+
+    assert failures.retry_at - clock.now <= SPREAD_PER_WORKER_S
+
+
 # Rejections
 
 
