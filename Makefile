@@ -45,7 +45,7 @@ SEEDS := 1000000
 # Failovers in each of the crawls of `make failovers`.
 FAILOVERS := 10
 
-.PHONY: help test test-quick test-newest test-oldest test-redis test-integrations environments checks collected soak lint luacheck chromium format docs dist demo demo-dashboard bench bench-quick bench-write chaos failovers clean
+.PHONY: help test test-quick test-newest test-oldest test-redis test-integrations test-networks environments checks collected soak lint luacheck chromium format docs dist demo demo-dashboard bench bench-quick bench-write chaos failovers clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -70,6 +70,9 @@ test-redis: $(VENV)/installed ## the tests that touch Redis, on the other server
 test-integrations: $(INTEGRATIONS)/installed $(OLDER_SCRAPY)/installed chromium ## the tests with other packages, see docs/integrations.md, and of deploy/ against schemas; no part of `make test`
 	$(INTEGRATIONS)/bin/$(ONE_BY_ONE) tests/integrations tests/deploy --ignore=tests/integrations/older_scrapy
 	$(OLDER_SCRAPY)/bin/$(ONE_BY_ONE) tests/integrations/older_scrapy
+
+test-networks: $(VENV)/installed ## all kinds of cuts between network namespaces, a few of which `make test` runs; two minutes
+	PRIOQUEUE_TEST_NETWORKS=all $(VENV)/bin/$(PYTEST) tests/faults/test_networks.py
 
 soak: $(VENV)/installed ## simulate SEEDS schedules, a million if not told otherwise; takes a day
 	PYTHONPATH=example_project:benchmarks $(VENV)/bin/python -m tests.simulation --seeds $(SEEDS) --first 150

@@ -26,7 +26,7 @@ class Ledger:
         self._read = 0
         self._final: set[str] = set()
 
-    def site_command(self, **options: float) -> Sequence[str]:
+    def site_command(self, **options: float | str) -> Sequence[str]:
         """Return the arguments of ``python`` that open the shop on a free port.
 
         Args:

@@ -206,6 +206,10 @@ class RedisServer:
     ) -> None:
         self.stop()
 
+    def launcher(self) -> Sequence[str]:
+        """Return the words before the command."""
+        return ends_with_this_process()
+
     @property
     def _log_path(self) -> Path:
         return self.directory / "redis.log"
@@ -226,7 +230,7 @@ class RedisServer:
         (self.directory / "redis.conf").write_text("".join(lines))
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [*ends_with_this_process(), self.binary, "redis.conf", *self.arguments],
+                [*self.launcher(), self.binary, "redis.conf", *self.arguments],
                 cwd=self.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

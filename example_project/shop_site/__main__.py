@@ -21,6 +21,7 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--port", type=int, default=8880, help="the same on all hosts; 0 for a free one")
     parser.add_argument("--hosts", type=int, default=3, help="how many of 127.0.0.1, 127.0.0.2, … to spread over")
+    parser.add_argument("--addresses", help="this machine's addresses to serve on instead, with commas between them")
     parser.add_argument("--products", type=int, default=600, help="how many products to sell")
     parser.add_argument("--seed", type=int, default=7, help="another seed makes another shop")
     parser.add_argument("--latency", type=float, default=0.1, help="usual seconds until a page answers")
@@ -31,7 +32,7 @@ def parse_options() -> argparse.Namespace:
 
 async def keep_open(options: argparse.Namespace) -> None:
     """Open the shop, say where it is, and serve until cancelled."""
-    hosts = loopback_hosts(options.hosts)
+    hosts = options.addresses.split(",") if options.addresses else loopback_hosts(options.hosts)
     sockets = listen(hosts, options.port)
     port = sockets[0].getsockname()[1]
     origins = [f"http://{host}:{port}" for host in hosts]

@@ -18,7 +18,7 @@ from shop_chaos.view import FrontierView, Lease
 from shop_site.records import Visit
 from summary import NO_KILL, Crawl, Verdict, judge
 
-from tests.support.forks import Fork, StartFork
+from tests.support.forks import Fork, Program, StartFork
 from tests.support.processes import ChildProcess, StartProcess
 from tests.support.scrapy_command import PROJECT, main
 from tests.support.servers import RedisServer
@@ -103,7 +103,7 @@ class Shop:
         start_fork: StartFork,
         server: RedisServer,
         frontier_name: str,
-        **options: float,
+        **options: float | str,
     ) -> None:
         self.server = server
         self._ledger = Ledger(directory)
@@ -117,13 +117,21 @@ class Shop:
         self.page_list = self._ledger.page_list
         self.pages = self._ledger.pages
 
-    def start(self, worker: str, settings: Mapping[str, Any] | None = None, *, spider: str = "shop") -> Worker:
+    def start(
+        self,
+        worker: str,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        spider: str = "shop",
+        program: Program = main,
+    ) -> Worker:
         """Start a worker.
 
         Args:
             worker: its id.
             settings: above those that all workers have.
             spider: what it runs; see `tests.faults.components`.
+            program: runs the command.
         """
         options = {
             "SHOP_URL": self.pages[0].url,
@@ -144,7 +152,7 @@ class Shop:
         words = [word for name, value in options.items() for word in ("-s", f"{name}={value}")]
         order = self._directory / f"order-{next(self._orders)}.json"
         order.write_text(json.dumps(["crawl", spider, *words]))
-        return Worker(worker, self._start_fork(main, order))
+        return Worker(worker, self._start_fork(program, order))
 
     def kill(self, worker: Worker) -> set[Lease]:
         """End a worker with SIGKILL and return what it held; no more than that may be fetched again."""
@@ -184,7 +192,7 @@ class Shop:
         assert (verdict.lost, verdict.strays, verdict.without_item) == ([], [], [])
         assert repeated <= bound, verdict.repeated
 
-    def _open(self, **options: float) -> None:
+    def _open(self, **options: float | str) -> None:
         self._run(*self._ledger.site_command(**options))
         wait_until(self._ledger.page_list.exists, what="the shop is open", within=WITHIN_S)
 
