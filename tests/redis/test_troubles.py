@@ -474,3 +474,11 @@ def test_a_place_in_a_script_is_left_out_where_the_reason_is_known(answer: str) 
 
     assert "READONLY You can't write" in error
     assert "script" not in error
+
+
+def test_commands_that_the_client_quotes_are_left_out() -> None:
+    error = explained(
+        ResponseError("Command # 1 (SCRIPT LOAD secret (x)) of pipeline caused error: NOPERM no"), "redis:"
+    )
+
+    assert error.why.startswith("ResponseError: NOPERM no; give the Redis user")

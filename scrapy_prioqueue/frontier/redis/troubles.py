@@ -13,9 +13,9 @@ from scrapy_prioqueue.printable import in_a_line
 
 ACL_RULES = (
     "~{prioqueue:* resetchannels &{prioqueue:* +@read +@write +@scripting +@pubsub +@connection"
-    " -@dangerous +time +wait +info +config|get"
+    " -@dangerous +multi +exec +client|setname +time +wait +info +config|get"
 )
-"""ACL rules that a worker's Redis user needs."""
+"""ACL rules that the Redis user of workers and operators needs."""
 
 BLOOM_RULES = "+bf.insert +bf.exists +bf.reserve +bf.scandump +bf.loadchunk"
 """Further rules for filters of RedisBloom, since older releases put its commands in no category."""
@@ -158,8 +158,10 @@ _DISPLACED = re.compile(
     rf"\b(READONLY|MASTERDOWN|LOADING|CLUSTERDOWN)\b|ReadOnly|MasterDown|BusyLoading|ClusterDown|AskError|{_MOVED}"
 )
 
-_ARGUMENTS = re.compile(r",? with args beginning with:.*", re.DOTALL)
-"""A server that doesn't know a command quotes its arguments, which may contain a password or a request."""
+_ARGUMENTS = re.compile(
+    r",? with args beginning with:.*|Command # \d+ \(.*\) of pipeline caused error: (?=.)", re.DOTALL
+)
+"""Arguments, which may contain a password or a request: servers quote those of an unknown command, redis-py others."""
 
 _PLACE_IN_SCRIPT = re.compile(r"Error running script \(call to \w+\): (@\w+: ?\d+: )*|,? script: \w+, on @\w+:\d+")
 """Position in a script, which is left out if the reason is known; the first form is that of Redis 6."""
