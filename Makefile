@@ -45,7 +45,7 @@ SEEDS := 1000000
 # Failovers in each of the crawls of `make failovers`.
 FAILOVERS := 10
 
-.PHONY: help test test-quick test-newest test-oldest test-redis test-integrations test-networks environments checks collected soak lint luacheck chromium format docs dist demo demo-dashboard bench bench-quick bench-write chaos failovers clean
+.PHONY: help test test-quick test-newest test-oldest test-redis test-integrations test-networks environments checks collected soak lint luacheck tls-server chromium format docs dist demo demo-dashboard bench bench-quick bench-write chaos failovers clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -123,7 +123,7 @@ clean: ## remove what the other targets have made
 
 # At once, since each waits for the network or keeps one core busy.
 environments:
-	@$(MAKE) --no-print-directory --jobs luacheck $(VENV)/installed
+	@$(MAKE) --no-print-directory --jobs luacheck tls-server $(VENV)/installed
 
 # Beside the linters, which keep one core busy, the other environment is installed, and the byte code of all test modules
 # is made. Without it each of the processes that run tests would make all of it.
@@ -135,6 +135,11 @@ collected: $(VENV)/installed
 
 luacheck:
 	@command -v luacheck >/dev/null || scripts/install_debian_package lua-check
+
+# The servers from PyPI don't speak TLS, Debian's does; without it the tests that need it are skipped. Only for CI, since a
+# service would be started on other machines.
+tls-server:
+	@[ -z "$(CI)" ] || command -v redis-server >/dev/null || scripts/install_debian_package redis-server || true
 
 chromium:
 	@command -v chromium >/dev/null || scripts/install_debian_package chromium

@@ -129,7 +129,12 @@ class RedisServer:
     @property
     def url(self) -> str:
         """What ``PRIOQUEUE_REDIS_URL`` takes."""
-        return f"redis://{HOST}:{self.port}/0"
+        return f"{'rediss' if self._speaks_tls else 'redis'}://{HOST}:{self.port}/0"
+
+    @property
+    def _speaks_tls(self) -> bool:
+        """With a certificate the port is for TLS, and there is no other."""
+        return "tls_cert_file" in self.config
 
     @property
     def pid(self) -> int:
@@ -220,7 +225,8 @@ class RedisServer:
         return self._process
 
     def _launch(self) -> None:
-        settings = {"bind": HOST, "port": self.port, **self.config}
+        ports = {"port": 0, "tls_port": self.port} if self._speaks_tls else {"port": self.port}
+        settings: dict[str, Directive] = {"bind": HOST, **ports, **self.config}
         lines = [
             f"{name.replace('_', '-')} {_directive_value(value)}\n"
             for name, values in settings.items()
