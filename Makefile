@@ -99,7 +99,7 @@ dist: $(VENV)/installed ## build the distributions in dist/, check them, and ins
 demo: $(VENV)/installed ## crawl a shop with two workers, one of which is killed
 	$(VENV)/bin/python example_project/demo.py
 
-demo-dashboard: $(VENV)/installed ## crawl a shop and kill workers until Ctrl-C, and show it on a page
+demo-dashboard: $(VENV)/installed ## crawl a shop and kill workers until Ctrl-C, and show the crawl on the dashboard
 	$(VENV)/bin/python example_project/demo_dashboard.py
 
 bench: $(VENV)/installed ## run the benchmarks and write docs/performance.md; ONLY="crawl fleet" some, QUICK=1 a short form

@@ -1,4 +1,4 @@
-"""A crawl to look at: workers crawl a shop, now and then one is killed, and a page shows it until Ctrl-C."""
+"""A demo of the dashboard: workers crawl a shop, and one is killed now and then, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SETTINGS = (
 
 
 class DashboardDemo(Demo):
-    """Crawls one after the other, and the page that shows them."""
+    """Starts one crawl after the other, and the dashboard that shows them."""
 
     crawl_settings = SETTINGS
 
@@ -69,7 +69,7 @@ class DashboardDemo(Demo):
         self._children.start("page", "-m", "scrapy", "frontier", "dashboard", *where)
         wait_until(
             lambda: " is at " in self._children.log("page") or self._children.have_ended("page"),
-            what="the page is served",
+            what="the dashboard is served",
             deadline=time.monotonic() + 60,
         )
         address = self._children.log("page").partition(" is at ")[2].strip()
@@ -80,7 +80,7 @@ def parse_options() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--products", type=int, default=3000, help="how many products the shop sells")
-    parser.add_argument("--port", type=int, default=8765, help="of the page, 0 for any that is free")
+    parser.add_argument("--port", type=int, default=8765, help="port of the dashboard; 0 for any free port")
     parser.set_defaults(seed=7, within=90, settings=[], token=secrets.token_hex(12))
     return parser.parse_args()
 

@@ -1,1 +1,1 @@
-"""The page of `scrapy frontier dashboard`: a crawl at a glance, live; needs the extra of that name."""
+"""The dashboard: live web pages about a crawl, for `scrapy frontier dashboard`; needs the extra `dashboard`."""

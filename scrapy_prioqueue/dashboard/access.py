@@ -1,4 +1,4 @@
-"""Who may see the page and who may change something: tokens, sessions, names of the host, headers for browsers."""
+"""Who may see the dashboard and who may change something: tokens, sessions, host names, headers for browsers."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ COOKIE = "prioqueue_session"
 SESSION_S = 12 * 3600
 MOST_SESSIONS = 1000
 MOST_QUESTIONS = 10
-"""Of a session, that were not answered yet."""
+"""Maximum number of unanswered questions of a session."""
 
 BODY_LIMIT = 64 * 1024
-"""Bytes of a form."""
+"""Maximum size of a form, in bytes."""
 
 LEAST_TOKEN = 16
-"""Characters of a token; a shorter one can be guessed."""
+"""Minimum length of a token, in characters; a shorter one can be guessed."""
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 OPEN_PATHS = ("/login", "/healthz", "/static/")
-"""What everybody may get."""
+"""Paths that need no token; one that ends with `/` stands for all below it."""
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -59,7 +59,7 @@ class Question:
 
     Args:
         action: what is to be done.
-        letters: the dead letters that were counted; no others are changed, whatever matches by then.
+        letters: the dead letters that were counted; only these are changed, even if more match by then.
     """
 
     action: str
@@ -75,7 +75,7 @@ class Session:
         until: monotonic time at which it ends.
         form_key: what every form of the session contains.
         message: shown on the next page.
-        questions: that were not answered yet, by their keys.
+        questions: those that were not answered yet, by their keys.
     """
 
     until: float
@@ -84,7 +84,7 @@ class Session:
     questions: dict[str, Question] = field(default_factory=dict)
 
     def ask(self, action: str, letters: Sequence[Letter]) -> Question:
-        """Return a new question; of very many, the oldest ones are forgotten."""
+        """Return a new question; if there are very many, the oldest ones are forgotten."""
         while len(self.questions) >= MOST_QUESTIONS:
             del self.questions[next(iter(self.questions))]
         question = Question(action, letters)
@@ -99,7 +99,7 @@ class Access:
         token: allows everything.
         host: address that the server listens on.
         allowed_hosts: further names under which browsers reach it.
-        place: what tells this server from others under the same name, since browsers send cookies to all of its ports.
+        place: differs from that of any other dashboard on this host; browsers send a cookie to all ports of a host.
         clock: seconds that never go back.
     """
 
@@ -122,7 +122,7 @@ class Access:
         self._sessions: dict[str, Session] = {}
 
     def is_token(self, given: str) -> bool:
-        """Return whether this is the token, in a time that doesn't depend on how much of it is right."""
+        """Return whether this is the token; the comparison takes constant time."""
         return hmac.compare_digest(sha256(given.encode()).digest(), self._digest)
 
     def log_in(self) -> str:
@@ -161,7 +161,7 @@ class Access:
         return kind.lower() == "bearer" and self.is_token(token.strip())
 
     def may_change(self, request: Request, form: FormData) -> Session | None:
-        """Return the session if this form was sent from a page of it."""
+        """Return the session of a form that was sent from one of its own pages, else None."""
         session = self.session_of(request)
         given = form.get("form_key")
         if session is None or not isinstance(given, str):
@@ -170,7 +170,7 @@ class Access:
 
 
 class Guard:
-    """Answers what must not reach the pages, and adds headers to all answers."""
+    """Rejects requests that must not reach the views, and adds headers to all responses."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -224,7 +224,7 @@ class Guard:
 
 
 def _is_navigation(headers: Mapping[str, str]) -> bool:
-    """Return whether somebody follows a link to here."""
+    """Return whether a browser opens a view, for example by a link from another site."""
     return headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
 
 
@@ -242,14 +242,14 @@ def _refused_form(headers: Headers) -> Response | None:
 
 
 def is_encrypted(request: Request) -> bool:
-    """Return whether the browser uses TLS, by itself or to a proxy; whoever lies about it only harms himself."""
+    """Return whether the browser uses TLS, to this server or to a proxy; a false header harms only its sender."""
     headers = request.headers
     schemes = (request.url.scheme, headers.get("x-forwarded-proto", ""), urlsplit(headers.get("origin", "")).scheme)
     return any(scheme.lower() == "https" for scheme in schemes)
 
 
 def host_of(headers: Headers) -> str | None:
-    """Return the name in the Host header, None without exactly one that is valid."""
+    """Return the name in the Host header; None unless there is exactly one, and it is valid."""
     given = headers.getlist("host")
     if len(given) != 1 or any(letter in given[0] for letter in "/\\@?#"):
         return None

@@ -1,4 +1,4 @@
-"""The routes of the page."""
+"""The routes of the dashboard."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ PAGES = (
     ("/budgets", "budgets", "Budgets"),
     ("/runs", "runs", "Runs"),
 )
-"""Path, name and title of each."""
+"""Path, name and title of each view."""
 
 LOGIN_PAUSE_S = 0.5
-"""Before the answer to a wrong token."""
+"""Seconds before the answer to a wrong token."""
 
 ACTIONS = {"replay": "Put back", "purge": "Delete"}
 
@@ -176,7 +176,7 @@ class Page:
             here=_path_and_query(request),
             **data,
         )
-        # A value that was not read yet is read meanwhile.
+        # A value that was not read in time has been read when the browser loads the view again.
         is_busy = any(isinstance(value, Reading) and value.trouble == BUSY for value in data.values())
         return HTMLResponse(text, status_code, {"Refresh": "3"} if is_busy and request.method == "GET" else None)
 
@@ -284,7 +284,7 @@ class Page:
     # Problems
 
     def _refused(self, request: Request) -> Response:
-        text = "Changes need a session: give the token first, and send the form from a page that is newer than that."
+        text = "Changes need a session: log in with the token, and then load the page of the form again."
         return self._page(request, "problem", status_code=403, title="Not allowed", text=text)
 
     def _problem(self, request: Request, error: HTTPException) -> Response:

@@ -1,4 +1,4 @@
-"""What the views show: readings of one frontier, shared by all viewers."""
+"""The data that the views show: readings of one frontier, shared by all viewers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from scrapy_prioqueue.commands.listing import url_of
 from scrapy_prioqueue.commands.output import number
 from scrapy_prioqueue.commands.reporting.charts import FEWEST, Chart, depth_chart, rate_chart
 from scrapy_prioqueue.commands.writing import operator_of
+from scrapy_prioqueue.dashboard.health import Health, health_of
 from scrapy_prioqueue.dashboard.life import Found, found_by_id, found_by_url
 from scrapy_prioqueue.dashboard.samples import Seen, continued
-from scrapy_prioqueue.dashboard.verdict import Verdict, verdict
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
 from scrapy_prioqueue.frontier.redis.operators.budgets import BudgetSummary
 from scrapy_prioqueue.frontier.redis.operators.findings import Letter, SlotsFound, Sorting, Status, Stored, WorkerFound
@@ -30,24 +30,24 @@ RUNS = 100
 SLOTS = 100
 BUDGETS = 100
 LETTERS = 100
-"""Rows of a table."""
+"""Maximum number of dead letters that are shown."""
 
 LETTERS_READ = 20_000
-"""Dead letters that a filter looks at."""
+"""Maximum number of dead letters that a filter searches."""
 
 LETTERS_CHANGED = 10_000
-"""Dead letters that one form changes at most."""
+"""Maximum number of dead letters that one form changes."""
 
 PIECE = 500
-"""Dead letters that are changed at a time."""
+"""Number of dead letters that one call changes."""
 
 SLOW_INTERVAL_S = 5.0
-"""Between two readings of what changes slowly."""
+"""Seconds between two readings of a value that changes slowly."""
 
 HISTORY_INTERVAL_S = 10.0
 
 WAIT_S = 1.0
-"""For the server's time; then a page shows what was read before."""
+"""Seconds to wait for a value that is due; after that a view shows the value that was read last."""
 
 SORTINGS: Sequence[Sorting] = ("pending", "leased", "name", "order")
 
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What every page shows.
+    """The part that every view shows.
 
     Args:
         name: of the frontier.
@@ -64,8 +64,8 @@ class Frame:
         status: None if there is no such frontier, or nothing was read yet.
         age_s: seconds since it was read; None if it never was.
         trouble: why it can't be read now; empty if it can.
-        is_away: that is because the server doesn't answer.
-        verdict: None without a status.
+        is_away: the reason is that the server doesn't answer.
+        health: None without a status.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Frame:
     age_s: float | None
     trouble: str
     is_away: bool
-    verdict: Verdict | None
+    health: Health | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Wanted:
         reason: empty for all.
         text: what their URLs contain; empty for any.
         newer_s: seconds since they died, at most; None for any.
-        older_s: likewise, at least.
+        older_s: seconds since they died, at least; None for any.
     """
 
     reason: str = ""
@@ -114,7 +114,7 @@ class Letters:
         rows: the first ones.
         count: number of those selected, if all were looked at.
         looked_at: number of letters that were looked at.
-        is_cut: there are more of them that weren't looked at.
+        is_cut: more letters are kept than were looked at.
         reasons: number of letters by reason, of all that are kept.
         now_ms: time of the reading.
     """
@@ -145,14 +145,14 @@ class Board:
         status = read.value
         if status is not None:
             self._seen.add(status)
-        judged = verdict(status) if status is not None else None
+        health = health_of(status) if status is not None else None
         return Frame(
-            self.context.name, self.context.link.address, status, read.age_s, read.trouble, read.is_away, judged
+            self.context.name, self.context.link.address, status, read.age_s, read.trouble, read.is_away, health
         )
 
     def charts(self, status: Status) -> tuple[Chart | None, Chart | None]:
         """Return the charts of the requests that wait, and of the rates; None without enough samples."""
-        # Workers write the history every few seconds at most, so what was seen here continues it.
+        # Workers add a sample to the history every few seconds at most; the dashboard's own samples continue it.
         history = self.reading.get("history", lambda inspector: inspector.history(), interval_s=HISTORY_INTERVAL_S)
         samples = continued(history.value.samples if history.value else (), self._seen.samples)
         if len(samples) < FEWEST:
@@ -206,7 +206,7 @@ class Board:
         return list(islice((stored for stored in letters if wanted.has(stored, now_ms)), LETTERS_CHANGED))
 
     def earlier(self, letters: Sequence[Stored]) -> int:
-        """Count those of earlier crawls."""
+        """Return how many of these dead letters are of earlier crawls."""
         state = self.context.inspector.state()
         return 0 if state is None else sum(not state.has_letter(stored) for stored in letters)
 

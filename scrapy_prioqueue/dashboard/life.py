@@ -1,4 +1,4 @@
-"""The whole life of a request: where it was found, what became of it, and what it waits for."""
+"""The life of a request: where it was found, what has happened to it, and what it waits for."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from scrapy_prioqueue.frontier.redis.operators.inspector import tier_name
 from scrapy_prioqueue.rank import priority_of
 
 READ_LIMIT = 20_000
-"""With more requests waiting, they are not read one by one for an id."""
+"""Maximum number of waiting requests that are searched for an id."""
 
 MOST_TEXT = 20_000
-"""Characters of a value that are shown."""
+"""Maximum number of characters of a value that are shown."""
 
 _FIELDS = ("errback", "meta", "cb_kwargs", "headers", "cookies", "body", "flags", "dont_filter", "request_class")
 
@@ -67,7 +67,7 @@ class Found:
     """What is known about a URL or an id.
 
     Args:
-        url: as asked for; empty for an id.
+        url: the URL that was asked for; empty if an id was.
         reasons: why it is not being fetched now.
         lives: its requests in the frontier.
     """
@@ -94,7 +94,7 @@ def found_by_url(context: Context, url: str) -> Found | None:
 def found_by_id(context: Context, lease_id: int) -> Found | None:
     """Return the request with that id, None if there is no such frontier.
 
-    With very many waiting requests only those in progress and dead letters are looked at.
+    If very many requests wait, only those in progress and dead letters are searched.
     """
     inspector = context.inspector
     state = inspector.state()

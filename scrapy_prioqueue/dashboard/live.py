@@ -19,16 +19,16 @@ INTERVAL_S = 1.0
 MOST_VIEWERS = 100
 
 KEEP_ALIVE_S = 15.0
-"""Time after which an event without changes is sent, to notice viewers that have gone."""
+"""Seconds after which an event without changes is sent, to notice viewers that have gone."""
 
 SLOW_S = 30.0
-"""Time after which a viewer that reads nothing is dropped."""
+"""Seconds after which a viewer that reads nothing is dropped."""
 
 AGE = "age"
-"""Name of the text with the seconds since the last reading, which counts from when it is sent."""
+"""Name of the text with the age of the last reading, in seconds, at the time when the event is sent."""
 
 Fragments = Mapping[str, str]
-"""HTML by the id of the element that shows it, and further texts."""
+"""Maps the ids of elements to their HTML, and names to further texts."""
 
 
 @dataclass
@@ -100,7 +100,7 @@ class Live:
             try:
                 fragments = await asyncio.to_thread(self._render, view)
             except Exception:  # viewers keep what they have, and the next update may work
-                logger.exception("The view %r can't be drawn", view)
+                logger.exception("The view %r can't be rendered", view)
             else:
                 async with channel.changed:
                     channel.fragments, channel.version = fragments, channel.version + 1

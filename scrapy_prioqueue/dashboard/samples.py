@@ -1,4 +1,4 @@
-"""What the page itself has seen of a crawl, which continues the history that workers write every few seconds."""
+"""The dashboard's own samples of a crawl, which continue the history that workers write every few seconds."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from scrapy_prioqueue.frontier.redis.operators.findings import Status
 from scrapy_prioqueue.frontier.redis.operators.history import Sample, with_rates
 
 MOST_SAMPLES = 400
-"""When there are more, every other one is dropped."""
+"""Maximum number of samples; when there are more, every second one is dropped."""
 
 
 class Seen:
-    """What this process has seen of the newest crawl; safe from threads."""
+    """The samples of the newest crawl that this process has taken; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._epoch = ""
@@ -22,7 +22,7 @@ class Seen:
         self.samples: list[Sample] = []
 
     def add(self, status: Status) -> None:
-        """Add a summary, unless the last one is too near."""
+        """Add a sample of a summary, unless the last one is too recent."""
         with self._lock:
             self._add(status)
 
@@ -42,6 +42,6 @@ class Seen:
 
 
 def continued(recorded: Sequence[Sample], seen: Sequence[Sample]) -> Sequence[Sample]:
-    """Return what was recorded and, from then on, what was seen, with the rates in between."""
+    """Return the recorded samples, then the later ones of this process, with the rates between them."""
     last_ms = recorded[-1].ms if recorded else -1
     return with_rates([*recorded, *(sample for sample in seen if sample.ms > last_ms)])

@@ -1,4 +1,4 @@
-"""Runs the page's server until it is interrupted."""
+"""Runs the dashboard's HTTP server until it is interrupted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def serve(
     allowed_hosts: Collection[str] = (),
     ready: Callable[[], object] = lambda: None,
 ) -> None:
-    """Serve the page until SIGINT or SIGTERM.
+    """Serve the dashboard until SIGINT or SIGTERM.
 
     Args:
         ready: called once before the first request is served.

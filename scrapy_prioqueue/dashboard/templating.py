@@ -1,4 +1,4 @@
-"""What the templates of the page may call."""
+"""The functions that the dashboard's templates call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from scrapy_prioqueue.frontier.redis.operators.inspector import tier_name
 
 @cache
 def page_environment() -> Environment:
-    """Return the environment of the page's templates, which compiles each of them once."""
+    """Return the environment of the dashboard's templates, which compiles each template once."""
     return environment(
         "scrapy_prioqueue.dashboard",
         *(amount, counted, delay_text, doing, duration, moment, name_text, number, part, rate, size),

@@ -30,7 +30,7 @@ def test_page_is_served_live_until_it_is_interrupted(
     options = ("--url", redis_server.url, "--name", frontier_name, "--port", "0")
     child = start_process([sys.executable, "-m", "scrapy", "frontier", "dashboard", *options], cwd=tmp_path)
     wait_until(lambda: "token:" in child.log or not child.is_running, what="the address is printed", within=30)
-    found = re.search(r"at http://127.0.0.1:(\d+)/\nChanges need this token: \S{32}\n", child.log)
+    found = re.search(r"at\shttp://127.0.0.1:(\d+)/\nChanges need this token: \S{32}\n", child.log)
     assert found, child.log
 
     connection = HTTPConnection("127.0.0.1", int(found[1]), timeout=30)
@@ -70,7 +70,7 @@ def test_other_commands_load_none_of_them(start_process: StartProcess) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--host", "0.0.0.0"), "a page on 0.0.0.0 needs a token"),
+        (("--host", "0.0.0.0"), "a dashboard on 0.0.0.0 needs a token"),
         (("--token", "short"), "at least 16 characters"),
         (("--host", "192.0.2.1", "--token", "x" * 20, "--port", "0"), "can't listen on port 0 of 192.0.2.1"),
     ],

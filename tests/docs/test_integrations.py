@@ -25,7 +25,7 @@ def listed() -> dict[str, str]:
 
 
 def test_page_lists_the_packages_that_are_tested() -> None:
-    # The page of this package is tested there, too, since it takes a browser.
+    # The dashboard of this package is tested there, too, since it takes a browser.
     modules = set(FOLDER.rglob("test_*.py")) - {FOLDER / "test_dashboard.py"}
 
     assert sorted(listed()) == sorted(map(subject, modules))

@@ -56,7 +56,7 @@ def serve(start_process: StartProcess, frontier_name: str, tmp_path: Path) -> Ca
         command = ("scrapy", "frontier", "dashboard", "--url", url, "--name", frontier_name, "--port", "0")
         environment = {**os.environ, "PRIOQUEUE_DASHBOARD_TOKEN": TOKEN}
         child = start_process([sys.executable, "-m", *command], env=environment, cwd=tmp_path)
-        wait_until(lambda: " is at " in child.log or not child.is_running, what="the page is served", within=60)
+        wait_until(lambda: " is at " in child.log or not child.is_running, what="the dashboard is served", within=60)
         return str(re.findall(r"http://\S+", child.log)[0])
 
     return serve

@@ -1,4 +1,4 @@
-"""`scrapy frontier dashboard`: the crawl on a page in the browser."""
+"""`scrapy frontier dashboard`: web pages that show the crawl."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ NEEDED = ("jinja2", "python-multipart", "starlette", "uvicorn")
 
 
 class DashboardVerb(Verb):
-    """Serves the page."""
+    """Serves the dashboard."""
 
     name = "dashboard"
-    summary = "the crawl on a page in the browser; Ctrl-C ends it"
+    summary = "serve web pages that show the crawl; Ctrl-C quits"
     examples = ("", "--port 9000", "--allow-host crawl.example")
 
     is_read = False
@@ -35,7 +35,7 @@ class DashboardVerb(Verb):
                             help="port to listen on, 0 for any that is free (default: %(default)s)")  # fmt: skip
         parser.add_argument("--token", help=f"password for changes (default: ${VARIABLE}, or a new one)")
         parser.add_argument("--allow-host", action="append", default=[], metavar="NAME",
-                            help="name under which browsers reach the page (may be repeated)")  # fmt: skip
+                            help="name under which browsers reach the dashboard (may be repeated)")  # fmt: skip
 
     def run(self, context: Context, options: Namespace) -> int:
         missing = [name for name in NEEDED if not _is_installed(name)]
@@ -47,7 +47,7 @@ class DashboardVerb(Verb):
 
         given = options.token if options.token is not None else os.environ.get(VARIABLE)
         if given is None and not is_loopback(options.host):
-            what = f"a page on {options.host} needs a token, since others can reach it: set {VARIABLE}"
+            what = f"a dashboard on {options.host} needs a token, since others can reach it: set {VARIABLE}"
             raise Stop(what, WRONG_USE)
         if given is not None and len(given) < LEAST_TOKEN:
             raise Stop(f"the token is too short; it needs at least {LEAST_TOKEN} characters", WRONG_USE)
@@ -61,10 +61,10 @@ class DashboardVerb(Verb):
 
         def ready() -> None:
             shown = f"[{address}]" if ":" in address else address
-            context.output.show(f"The page of frontier {context.name!r} is at http://{shown}:{number}/")
+            context.output.show(f"The dashboard of frontier {context.name!r} is at http://{shown}:{number}/")
             if given is None:
                 context.output.show(f"Changes need this token: {token}")
-            # Whoever has started it in a pipe waits for the address.
+            # A program that reads this from a pipe waits for the address.
             sys.stdout.flush()
 
         try:

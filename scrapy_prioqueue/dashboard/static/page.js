@@ -1,4 +1,4 @@
-// Keeps the page current by server-sent events; without it, every page works and shows the state when it was loaded.
+// Keeps the view current by server-sent events; without it, every view works and shows the state when it was loaded.
 (() => {
   "use strict";
   const view = document.body.dataset.view;
@@ -44,7 +44,7 @@
     const isLost = Date.now() - heardAt > 40000;
     freshness.classList.toggle("late", isLost || seconds > 120);
     const span = seconds < 90 ? `${seconds} s` : `${Math.round(seconds / 60)} min`;
-    freshness.textContent = isLost ? `The page's server does not answer; read ${span} ago` : `Read ${span} ago`;
+    freshness.textContent = isLost ? `The dashboard's server does not answer; read ${span} ago` : `Read ${span} ago`;
   }
 
   function connect() {

@@ -200,4 +200,4 @@ def test_view_that_cannot_be_drawn_is_drawn_again(caplog: pytest.LogCaptureFixtu
         await viewer.go()
 
     run(scenario)
-    assert "can't be drawn" in caplog.text
+    assert "can't be rendered" in caplog.text

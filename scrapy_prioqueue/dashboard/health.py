@@ -1,4 +1,4 @@
-"""Whether a crawl is well, what holds it back, and when it will be done: a pure function of its summary."""
+"""Whether a crawl is healthy, what holds it back, and when it will be done: a pure function of its summary."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Level = Literal["well", "note", "warning", "wrong"]
 LEVELS: Sequence[Level] = ("well", "note", "warning", "wrong")
 
 NEAR = 0.9
-"""Part of the memory, or of a budget, from which on it is mentioned."""
+"""Used part of the memory, or of a budget's cap, from which on there is a finding about it."""
 
 MANY_DEAD = 0.05
-"""Part of the finished requests whose dead letters are a warning."""
+"""Part of the requests done or given up: if more than that are dead letters, that is a warning."""
 
 SOON_MS = 10_000
-"""A wait that is not worth a word."""
+"""Longest wait that isn't mentioned, in milliseconds."""
 
 NAMED = 2
-"""Number of workers or pages that are named."""
+"""Maximum number of workers or pages that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Finding:
 
     Args:
         text: a sentence.
-        command: what helps; empty if there is nothing to do.
+        command: the command that helps; empty if there is nothing to do.
     """
 
     level: Level
@@ -44,8 +44,8 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What one look should tell.
+class Health:
+    """What an operator should see at a glance.
 
     Args:
         level: of the worst finding.
@@ -61,16 +61,16 @@ class Verdict:
     findings: Sequence[Finding]
 
 
-def verdict(status: Status) -> Verdict:
-    """Judge a crawl."""
+def health_of(status: Status) -> Health:
+    """Return the health of a crawl."""
     findings = [finding for cause in CAUSES for finding in cause(status)] if not status.state.has_ended else []
     findings += _dead(status)
     findings.sort(key=lambda finding: -LEVELS.index(finding.level))
     finish, detail = _finish(status)
     worst = findings[0].level if findings else "well"
-    # What is only worth knowing doesn't make a crawl that makes progress any worse.
+    # A note alone doesn't change the level of a crawl that makes progress.
     level: Level = worst if worst in ("warning", "wrong") else "well" if _makes_progress(status) else "note"
-    return Verdict(level, _headline(status), finish, detail, findings)
+    return Health(level, _headline(status), finish, detail, findings)
 
 
 def _makes_progress(status: Status) -> bool:

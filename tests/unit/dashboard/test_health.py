@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from scrapy_prioqueue.dashboard.health import health_of
 from scrapy_prioqueue.dashboard.samples import MOST_SAMPLES, Seen, continued
 from scrapy_prioqueue.dashboard.templating import web_address
-from scrapy_prioqueue.dashboard.verdict import verdict
 from scrapy_prioqueue.frontier.redis.operators.findings import (
     HANDLERS,
     Memory,
@@ -106,8 +106,8 @@ CASES: dict[str, tuple[Status, str, str, str]] = {
 
 
 @pytest.mark.parametrize(("status", "level", "headline", "finish"), CASES.values(), ids=CASES)
-def test_verdict(status: Status, level: str, headline: str, finish: str) -> None:
-    found = verdict(status)
+def test_health(status: Status, level: str, headline: str, finish: str) -> None:
+    found = health_of(status)
 
     assert found.level == level, found
     assert found.headline.startswith(headline)
@@ -116,28 +116,28 @@ def test_verdict(status: Status, level: str, headline: str, finish: str) -> None
 
 
 def test_causes_come_with_what_helps() -> None:
-    (paused,) = verdict(in_state(orders=["paused"])).findings
+    (paused,) = health_of(in_state(orders=["paused"])).findings
     assert paused.command == "scrapy frontier resume --name books"
 
-    (limited,) = verdict(changed(waiting_for_rate=3)).findings
+    (limited,) = health_of(changed(waiting_for_rate=3)).findings
     assert "3 of 4 slots wait: 3 for their rate. More workers" in limited.text
 
 
 def test_the_estimate_names_the_rate_that_it_is_made_of() -> None:
     """This is not the rate of the headline, since further requests are found."""
-    found = verdict(changed(pace=Rates(24.2, 23.6, 850.0)))
+    found = health_of(changed(pace=Rates(24.2, 23.6, 850.0)))
 
     assert found.detail.startswith("510 requests left; the queue shrinks by 0.6/s and is empty at about ")
 
 
 def test_one_slot_waits() -> None:
-    (finding,) = verdict(changed(slots=1, waiting_for_rate=1)).findings
+    (finding,) = health_of(changed(slots=1, waiting_for_rate=1)).findings
 
     assert finding.text.startswith("1 of 1 slot waits: ")
 
 
 def test_worst_finding_comes_first() -> None:
-    levels = [each.level for each in verdict(replace(counting(dead=1), workers=[], waiting_for_rate=4)).findings]
+    levels = [each.level for each in health_of(replace(counting(dead=1), workers=[], waiting_for_rate=4)).findings]
 
     assert levels == ["wrong", "note", "note"]
 
@@ -198,4 +198,4 @@ def test_only_web_addresses_may_be_opened() -> None:
 def test_what_keeps_an_empty_crawl_open_is_named(worker: WorkerFound, awaited: str) -> None:
     status = replace(counting(pending=0, leased=0), workers=[worker])
 
-    assert verdict(status).detail == f"No request is waiting or in progress; 1 worker waits for {awaited}."
+    assert health_of(status).detail == f"No request is waiting or in progress; 1 worker waits for {awaited}."
