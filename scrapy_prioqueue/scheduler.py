@@ -379,8 +379,8 @@ class Scheduler(BaseScheduler):
             ended = datetime.fromtimestamp(joined.last_ended_ms / 1000, timezone.utc)
             self._log.info(
                 "The last crawl in frontier %s finished at %s. If this worker should have joined it, it was started too"
-                " late: set PRIOQUEUE_CRAWL_ID to a name for each run, so that late workers close instead of beginning"
-                " a new crawl",
+                " late: set PRIOQUEUE_CRAWL_ID to a name for each crawl, so that late workers close instead of"
+                " beginning a new crawl",
                 in_a_line(self._config.name),
                 f"{ended:%Y-%m-%d %H:%M:%S} UTC",
             )

@@ -39,9 +39,9 @@ EXCHANGE_FAILED_STAT = _ours(
 EXCHANGE_FULL_STAT = _ours("prioqueue/exchange/full", "Exchanges in which a full server rejected requests.")
 OUTAGES_STAT = _ours("prioqueue/outage/count", "How often the server became unavailable.")
 RECALLS_STAT = _ours(
-    "prioqueue/recall/count", "How often this worker had to find out what the server had lost in a crash."
+    "prioqueue/recall/count", "How often this worker had to restore what the server had lost in a crash."
 )
-RECALL_RESENT_STAT = _ours("prioqueue/recall/resent", "Operations that it sent again for that reason.")
+RECALL_RESENT_STAT = _ours("prioqueue/recall/resent", "Operations that this worker sent again for that reason.")
 LEASES_STAT = _ours("prioqueue/lease/count", "Requests leased to this worker.")
 LEASE_RELEASED_STAT = _ours(
     "prioqueue/lease/released",
@@ -56,19 +56,27 @@ LEASE_REFUSED_STAT = _ours(
 LEASE_REAPED_STAT = _ours(
     "prioqueue/lease/reaped", "Expired leases, of any worker, that this worker's exchanges returned to the queue."
 )
-LEASE_LOST_STAT = _ours("prioqueue/lease/lost", "Leases that had expired and were gone when this worker renewed them.")
+LEASE_LOST_STAT = _ours(
+    "prioqueue/lease/lost",
+    "Leases that this worker had lost when it renewed them: they had expired, or an operator had taken them.",
+)
 SLOW_STAT = _ours(
     "prioqueue/slow",
-    "Warnings about pages that may never end, and about an event loop blocked for as long (`PRIOQUEUE_SLOW_PAGE`).",
+    "Warnings about pages that may never end, and about a blocked event loop, both after `PRIOQUEUE_SLOW_PAGE`"
+    " seconds.",
 )
-ABANDONED_STAT = _ours("prioqueue/abandoned", "Pages for which this worker didn't wait any longer when it closed.")
+ABANDONED_STAT = _ours(
+    "prioqueue/abandoned",
+    "Pages that this worker abandoned when it closed, since they made no progress (`PRIOQUEUE_CLOSE_TIMEOUT`).",
+)
 HEARTBEAT_RENEWED_STAT = _ours(
     "prioqueue/heartbeat/renewed",
-    "Leases renewed by a thread because the spider's code blocked the loop, each counted at each renewal.",
+    "Leases renewed by a thread because the spider's code blocked the event loop; a lease counts at each renewal.",
 )
 LEASE_CLAIMED_STAT = _ours(
     "prioqueue/lease/claimed",
-    "Leases granted afterwards: for requests started during an outage, and for leases that the server had lost.",
+    "Leases claimed for requests in progress: those started during an outage, and those whose leases the server had"
+    " lost.",
 )
 LEASE_VOID_STAT = _ours(
     "prioqueue/lease/void",
@@ -107,7 +115,7 @@ REQUEUED_STAT = _ours(
 ESCALATED_STAT = _ours(
     "prioqueue/escalated", "Requests that `escalate()` sent to another layer, counted when they are scheduled."
 )
-ESCALATED_TO_STAT = _ours("prioqueue/escalated/<layer>/<reason>", "The same, by the layer and the reason.")
+ESCALATED_TO_STAT = _ours("prioqueue/escalated/<layer>/<reason>", "The same, by layer and reason.")
 CONFIDENCE_STAT = _ours(
     "prioqueue/confidence/<class>",
     "Items that `LineagePipeline` has passed on with a confidence in that class, from `0-9` to `90-100`.",
@@ -122,18 +130,18 @@ LETTERS_CRAWL_STAT = _ours(
     "Dead letters of this crawl, of all workers, when this worker left.",
 )
 LETTERS_KEPT_STAT = _ours(
-    "prioqueue/letters/kept", "Dead letters in the frontier at that time, including those of earlier crawls."
+    "prioqueue/letters/kept", "Dead letters in the frontier, including those of earlier crawls, when this worker left."
 )
 DRAINED_STAT = _ours("prioqueue/drained", "New requests that were dropped because of `scrapy frontier drain`.")
 SEEDS_TAKEN_STAT = _ours("prioqueue/seeds/taken", "Seeds that this worker took.")
 SEEDS_DROPPED_STAT = _ours(
     "prioqueue/seeds/dropped",
-    "Seeds that are done without a request: `make_request_from_seed()` made none, or a spider middleware's"
-    " `process_start()` left it out.",
+    "Seeds that led to no request: `make_request_from_seed()` made none, or the `process_start()` of a spider"
+    " middleware dropped it.",
 )
 SEEDS_RETURNED_STAT = _ours(
     "prioqueue/seeds/returned",
-    "Seeds of lost workers, and of an earlier process under this id, that this worker put back into their key.",
+    "Seeds of lost workers, and of an earlier process with this worker's id, that this worker put back into their key.",
 )
 ITEMS_WRITTEN_STAT = _ours(
     "prioqueue/items/written",
@@ -176,6 +184,7 @@ DEQUEUED_MEMORY_STAT = _scrapys(
 DEQUEUED_DISK_STAT = _scrapys("scheduler/dequeued/disk", "Requests that came from `JOBDIR`, without a server.")
 UNSERIALIZABLE_STAT = _scrapys(
     "scheduler/unserializable",
-    "Requests that can't be stored outside of this process; by type in `prioqueue/unserializable/<type>`.",
+    "Requests that can't be stored, and so stay in this process; `prioqueue/unserializable/<type>` counts them by"
+    " type.",
 )
 FILTERED_STAT = _scrapys("dupefilter/filtered", "Duplicates, whether this worker or only the frontier recognised them.")

@@ -92,7 +92,7 @@ class FrontierConfig:
         on_finish: whether the next crawl forgets ("restart") or keeps ("keep") the fingerprints seen.
         worker: id of this worker; a worker that returns under the same id gets its own leases back.
         worker_info: what other workers need to know of this one, such as host and pid; see `process_info`.
-        crawl_id: name of the run, or None to join any crawl.
+        crawl_id: name of the crawl, or None to join any crawl.
         flush: drop the frontier's data and begin a new crawl.
         flush_if_alone: if other workers are alive, join them without a flush, instead of being rejected.
         clock: for tests; None for the frontier's own clock.

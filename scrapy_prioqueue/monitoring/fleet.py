@@ -126,7 +126,8 @@ FRONTIER_METRICS: Sequence[Metric[FrontierSeen]] = (
     Metric(
         "prioqueue_frontier_exists",
         "gauge",
-        "1 if the frontier exists and can be read, else 0; then its other metrics are missing.",
+        "1 if the frontier exists and can be read, else 0; while it is 0, the other metrics of the frontier are"
+        " missing.",
         lambda seen: seen.status is not None,
     ),
     Metric(
@@ -165,12 +166,16 @@ FRONTIER_METRICS: Sequence[Metric[FrontierSeen]] = (
     ),
     _reported("prioqueue_items_total", "items", "Items scraped in this crawl, as reported by workers."),
     _reported("prioqueue_retries_total", "retries", "Retries of requests in this crawl, as reported by workers."),
-    _reported("prioqueue_escalations_total", "escalations", "Requests sent to another layer, as reported by workers."),
-    _reported("prioqueue_log_errors_total", "errors", "Lines that workers logged as errors, as reported by them."),
+    _reported(
+        "prioqueue_escalations_total",
+        "escalations",
+        "Requests sent to another extraction layer, as reported by workers.",
+    ),
+    _reported("prioqueue_log_errors_total", "errors", "Log lines at level ERROR or above, as reported by workers."),
     _count(
         "prioqueue_duplicates_total",
         "duplicates",
-        "Duplicates found by the server; workers recognise most of them before.",
+        "Duplicates found by the server; workers recognise most duplicates themselves.",
     ),
     _count("prioqueue_leases_reaped_total", "reaped", "Leases that expired, usually because a worker was lost."),
     _count("prioqueue_leases_void_total", "void", "Ends of leases that came too late."),
@@ -184,7 +189,8 @@ FRONTIER_METRICS: Sequence[Metric[FrontierSeen]] = (
     ),
     _status(
         "prioqueue_slots",
-        "Slots with pending requests: ready, or waiting for their rate, their concurrency or the end of a Retry-After.",
+        "Slots with pending requests, by what they wait for: nothing (ready), their rate, their concurrency, or the"
+        " end of a Retry-After.",
         _slots,
         labels=("state",),
     ),
@@ -192,12 +198,12 @@ FRONTIER_METRICS: Sequence[Metric[FrontierSeen]] = (
     _status("prioqueue_seen_fingerprints", "Fingerprints of requests seen.", lambda status: status.state.seen),
     _status(
         "prioqueue_requests_kept",
-        "Requests that stay in the memory of living workers: waiting or in progress there, not stored.",
+        "Requests that stay in the memory of living workers and are not stored, waiting or in progress.",
         lambda status: sum(worker.kept for worker in status.workers if worker.is_alive),
     ),
     _status(
         "prioqueue_pages_kept",
-        "Pages that stay leased because of those requests.",
+        "Pages that stay leased until requests that stay in workers, and come from these pages, are done.",
         lambda status: sum(worker.kept_pages for worker in status.workers if worker.is_alive),
     ),
     _status(
@@ -207,21 +213,22 @@ FRONTIER_METRICS: Sequence[Metric[FrontierSeen]] = (
     ),
     _status(
         "prioqueue_workers",
-        "Workers in each state; a silent one has had no contact for PRIOQUEUE_LEASE_TTL, and is forgotten later.",
+        "Workers in each state; a silent worker has had no contact for PRIOQUEUE_LEASE_TTL, and is forgotten some"
+        " time later.",
         _workers,
         labels=("state",),
     ),
     _status(
         "prioqueue_heartbeat_lag_seconds",
-        "Seconds since the server last heard of the living worker that is silent longest.",
+        "Longest time, in seconds, since a living worker last had contact with the server.",
         _lag_s,
     ),
     _status(
         "prioqueue_slow_pages",
-        "Pages in progress that may never end.",
+        "Pages in progress that may never end (PRIOQUEUE_SLOW_PAGE).",
         lambda status: sum(len(worker.slow) for worker in status.workers),
     ),
-    _status("prioqueue_crawl_state", "Each state of the crawl is 1 if it applies, else 0.", _crawl, labels=("state",)),
+    _status("prioqueue_crawl_state", "1 for each state that the crawl is in, else 0.", _crawl, labels=("state",)),
     _status(
         "prioqueue_crawl_start_timestamp_seconds",
         "When the crawl began.",
@@ -229,22 +236,29 @@ FRONTIER_METRICS: Sequence[Metric[FrontierSeen]] = (
     ),
     _status(
         "prioqueue_crawl_end_timestamp_seconds",
-        "When the crawl ended; missing before.",
+        "When the crawl ended; missing while it is open.",
         lambda status: status.state.ended_ms / 1000 if status.state.has_ended else None,
     ),
     _status(
         "prioqueue_crawl_left_seconds",
-        "Seconds until nothing is left at the rates of the last seconds; missing if unknown or growing.",
+        "Seconds until no request is left, at the rates of the last seconds; missing if that is unknown, or if the"
+        " frontier grows.",
         lambda status: status.pace.left_s,
     ),
-    _status("prioqueue_budget_keys", "Budget keys with use.", lambda status: status.budgets.keys),
+    _status(
+        "prioqueue_budget_keys", "Budget keys for which something was counted.", lambda status: status.budgets.keys
+    ),
     _status(
         "prioqueue_budget_used_ratio",
-        "Used part of the cap of the budget key nearest to its cap, by cost.",
+        "Largest used part of a cap, by kind of cost; 1 means that a cap is used up.",
         _budgets,
         labels=("cost",),
     ),
-    _status("prioqueue_requests_over_budget", "Requests given up over budgets.", lambda status: status.budgets.over),
+    _status(
+        "prioqueue_requests_over_budget",
+        "Requests given up because they exceeded a budget.",
+        lambda status: status.budgets.over,
+    ),
     _status("prioqueue_seeds", "Seeds that wait in each key of PRIOQUEUE_SEEDS_KEY.", _seeds, labels=("key",)),
 )
 """All metrics of a frontier; a test compares them with the reference in docs/."""
@@ -277,7 +291,12 @@ def _number(value: Any) -> float | None:
 
 SERVER_METRICS: Sequence[Metric[ServerSeen]] = (
     Metric("prioqueue_up", "gauge", "1 if the server answers, else 0.", lambda seen: seen.info is not None),
-    Metric("prioqueue_scrape_duration_seconds", "gauge", "Duration of this reading.", lambda seen: seen.taken_s),
+    Metric(
+        "prioqueue_scrape_duration_seconds",
+        "gauge",
+        "Seconds that the exporter took to read all of this.",
+        lambda seen: seen.taken_s,
+    ),
     Metric("prioqueue_frontiers", "gauge", "Frontiers that are exported.", lambda seen: seen.frontiers),
     Metric(
         "prioqueue_frontiers_left_out",
@@ -295,7 +314,7 @@ SERVER_METRICS: Sequence[Metric[ServerSeen]] = (
     Metric(
         "prioqueue_redis_eviction_policy",
         "gauge",
-        "Always 1; the label is the server's maxmemory-policy; a frontier needs noeviction or volatile-….",
+        "Always 1; the label is the server's maxmemory-policy. A frontier needs noeviction or volatile-….",
         lambda seen: {seen.info["maxmemory_policy"]: 1} if seen.info and "maxmemory_policy" in seen.info else None,
         labels=("policy",),
     ),

@@ -139,9 +139,13 @@ WORKER_METRICS: Sequence[Metric[Worker]] = (
         START_REPEATED_STAT,
         "Start requests that an earlier run or another worker had already pushed.",
     ),
-    _stat("prioqueue_worker_requests_rejected_total", REJECTED_STAT, "Invalid requests; each is logged."),
+    _stat(
+        "prioqueue_worker_requests_rejected_total",
+        REJECTED_STAT,
+        "Requests that were rejected, for example because they are invalid; each is logged.",
+    ),
     _stat("prioqueue_worker_requests_requeued_total", REQUEUED_STAT, "Requests put back by `requeue()`."),
-    _stat("prioqueue_worker_retries_total", "retry/count", "Retries of requests, after errors of downloads."),
+    _stat("prioqueue_worker_retries_total", "retry/count", "Retries of requests whose download failed."),
     _stat("prioqueue_worker_escalations_total", ESCALATED_STAT, "Requests sent to another extraction layer."),
     _stats(
         "prioqueue_worker_dead_letters_total",
@@ -180,11 +184,15 @@ WORKER_METRICS: Sequence[Metric[Worker]] = (
         LEASE_REAPED_STAT,
         "Expired leases, of any worker, that this worker returned to the queue.",
     ),
-    _stat("prioqueue_worker_leases_lost_total", LEASE_LOST_STAT, "Leases of this worker that went to others."),
+    _stat(
+        "prioqueue_worker_leases_lost_total",
+        LEASE_LOST_STAT,
+        "Leases that this worker has lost, because they expired or an operator took them.",
+    ),
     _stat(
         "prioqueue_worker_leases_claimed_total",
         LEASE_CLAIMED_STAT,
-        "Leases granted afterwards, after an outage or because the server had lost them.",
+        "Leases claimed for requests in progress, after an outage or because the server had lost the leases.",
     ),
     _stat(
         "prioqueue_worker_leases_void_total",
@@ -192,12 +200,10 @@ WORKER_METRICS: Sequence[Metric[Worker]] = (
         "Ends of leases that came too late, so that the page is fetched again.",
     ),
     _pump("prioqueue_worker_leases_held", "Leases whose requests are in progress.", lambda pump: len(pump.held)),
-    _pump(
-        "prioqueue_worker_inbox_requests", "Leased requests that wait for their start.", lambda pump: len(pump.inbox)
-    ),
+    _pump("prioqueue_worker_inbox_requests", "Leased requests that are not started yet.", lambda pump: len(pump.inbox)),
     _pump(
         "prioqueue_worker_outbox_requests",
-        "Found requests that the server has not confirmed yet.",
+        "Requests found by this worker that the server has not confirmed yet.",
         lambda pump: pump.outbox.pushes,
     ),
     _pump("prioqueue_worker_outbox_bytes", "Size of these requests.", lambda pump: pump.outbox.pushed_bytes),
@@ -210,14 +216,18 @@ WORKER_METRICS: Sequence[Metric[Worker]] = (
     _stat(
         "prioqueue_worker_exchanges_failed_total",
         EXCHANGE_FAILED_STAT,
-        "Calls of the frontier without an answer, or with an unexpected error.",
+        "Calls to the server without an answer, or with an unexpected error.",
     ),
     _stat(
         "prioqueue_worker_exchanges_full_total",
         EXCHANGE_FULL_STAT,
         "Exchanges in which a full server rejected requests.",
     ),
-    _stat("prioqueue_worker_recalls_total", RECALLS_STAT, "How often the server had lost data in a crash."),
+    _stat(
+        "prioqueue_worker_recalls_total",
+        RECALLS_STAT,
+        "How often this worker had to restore what the server had lost in a crash.",
+    ),
     _stat("prioqueue_worker_outages_total", OUTAGES_STAT, "How often the server became unavailable."),
     _pump("prioqueue_worker_outage", "1 while the server doesn't answer, else 0.", lambda pump: pump.is_away),
     _pump("prioqueue_worker_server_full", "1 while the server has no memory for requests.", lambda pump: pump.is_full),
@@ -245,7 +255,7 @@ WORKER_METRICS: Sequence[Metric[Worker]] = (
     _stat("prioqueue_worker_items_total", "item_scraped_count", "Items scraped."),
     _stat("prioqueue_worker_items_dropped_total", "item_dropped_count", "Items that a pipeline dropped."),
     _stat("prioqueue_worker_errors_total", ERRORS_STAT, "Unexpected errors in the scheduler."),
-    _stat("prioqueue_worker_log_errors_total", "log_count/ERROR", "Lines that were logged as errors."),
+    _stat("prioqueue_worker_log_errors_total", "log_count/ERROR", "Log lines at level ERROR or above."),
 )
 """All metrics of a worker; a test compares them with the reference in docs/."""
 

@@ -102,7 +102,7 @@ SETTINGS: Mapping[str, Setting] = {
         "Name of the frontier; `%(spider)s` is the spider's name, `%(country)s` its argument `country`.",
     ),
     "PRIOQUEUE_CRAWL_ID": Setting(
-        None, optional(text), "Name of the run; a worker that starts after the run has ended closes at once."
+        None, optional(text), "Name of the crawl; a worker that starts after this crawl has ended closes at once."
     ),
     "PRIOQUEUE_CRAWL_COMMANDS": Setting(
         [],

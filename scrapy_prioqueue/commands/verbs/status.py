@@ -108,7 +108,7 @@ def _headline(status: Status) -> Text:
     line.append(in_a_line(f" at {status.address}: "))
     line.append(in_a_line(", ".join(words)), style="green" if words == ["open"] else "yellow")
     if state.crawl_id:
-        line.append(in_a_line(f", run {state.crawl_id}"))
+        line.append(in_a_line(f", crawl id {state.crawl_id}"))
     return line
 
 
