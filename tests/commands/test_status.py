@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -141,7 +142,9 @@ def test_pace_counts_dead_letters_and_what_operators_remove(
     assert run("remove", "https://a.example/*", "--yes").code == 0
 
     client: Any = redis_server.client()
-    pace = {name.decode()[0]: int(count) for name, count in client.hgetall(keys.of("pace")).items()}
+    pace: Counter[str] = Counter()
+    for name, count in client.hgetall(keys.of("pace")).items():
+        pace[name.decode()[0]] += int(count)  # a new interval may have begun meanwhile
 
     assert pace == {"a": 5, "x": 5}
 
