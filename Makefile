@@ -115,8 +115,8 @@ bench-write: $(VENV)/installed ## write docs/performance.md and docs/sizing.md a
 chaos: $(VENV)/installed ## crawl a shop while everything goes wrong; takes minutes
 	PYTHONPATH=example_project $(VENV)/bin/python benchmarks/chaos.py
 
-failovers: $(VENV)/installed ## let Sentinels replace the primary of a crawl FAILOVERS times in each of three ways; takes minutes
-	PRIOQUEUE_TEST_FAILOVERS=$(FAILOVERS) $(VENV)/bin/$(ONE_BY_ONE) -rP tests/faults/test_failover.py
+failovers: $(VENV)/installed ## replace the node of a crawl FAILOVERS times in each of several ways, by Sentinels and in a cluster; takes minutes
+	PRIOQUEUE_TEST_FAILOVERS=$(FAILOVERS) $(VENV)/bin/$(ONE_BY_ONE) -rP tests/faults/test_failover.py tests/faults/test_clusters.py
 
 clean: ## remove what the other targets have made
 	rm -rf $(VENV) $(OLDEST) $(INTEGRATIONS) $(OLDER_SCRAPY) build dist *.egg-info .hypothesis .*_cache

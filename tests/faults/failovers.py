@@ -67,12 +67,7 @@ class Failovers:
         self.made: list[Failover] = []
 
     def __str__(self) -> str:
-        promoted = sorted(each.promoted_after_s for each in self.made)
-        back = sorted(after_s for each in self.made for after_s in each.back_after_s)
-        return (
-            f"{len(self.made)} failovers: promoted after {_spread(promoted)} s,"
-            f" each worker back at work {_spread(back)} s later"
-        )
+        return failovers_text(self.made)
 
     def make(self) -> None:
         """Cause a failover, wait until all workers are back, and let the old primary continue."""
@@ -88,12 +83,21 @@ class Failovers:
         new = wait_until(promoted, what="a replica is promoted", within=WITHIN_S)
         assert new is not None
         promoted_ms = _promotions_ms(new)[-1]
-        back_ms = _back_ms(self._watched.server_client(new), self._workers_key, promoted_ms)
+        back = back_ms(self._watched.server_client(new), self._workers_key, promoted_ms)
         if not old.is_running:
             old.start()
         old.thaw()
-        back_after_s = [(at_ms - promoted_ms) / 1000 for at_ms in back_ms.values()]
+        back_after_s = [(at_ms - promoted_ms) / 1000 for at_ms in back.values()]
         self.made.append(Failover((promoted_ms - begun_ms) / 1000, back_after_s))
+
+
+def failovers_text(made: Sequence[Failover]) -> str:
+    """Return how long failovers took."""
+    if not made:
+        return "no failover"
+    promoted = sorted(each.promoted_after_s for each in made)
+    back = sorted(after_s for each in made for after_s in each.back_after_s)
+    return f"{len(made)} failovers: promoted after {_spread(promoted)} s, each worker back {_spread(back)} s later"
 
 
 def _spread(values: Sequence[float]) -> str:
@@ -105,7 +109,7 @@ def _promotions_ms(server: RedisServer) -> list[float]:
     return [datetime.strptime(time, "%d %b %Y %H:%M:%S.%f").timestamp() * 1000 for time in times]
 
 
-def _back_ms(client: Any, workers_key: str, promoted_ms: float) -> Mapping[str, float]:
+def back_ms(client: Any, workers_key: str, promoted_ms: float) -> Mapping[str, float]:
     """Return when a server has first heard of each worker since its promotion."""
     back: dict[str, float] = {}
 

@@ -67,7 +67,7 @@ class Cluster:
 
     def replica_of(self, primary: RedisServer) -> RedisServer:
         """Return the replica of a primary."""
-        (line,) = call(primary, "CLUSTER", "REPLICAS", self._ids[primary.port])
+        line, *_ = call(primary, "CLUSTER", "REPLICAS", self._ids[primary.port])
         return next(node for node in self.nodes if line.decode().startswith(self._ids[node.port]))
 
     def primaries(self) -> Sequence[RedisServer]:
@@ -116,17 +116,17 @@ class Cluster:
 
     def mend(self) -> None:
         """Start the nodes that were killed, end moves, wait until all is well, and delete all keys."""
-        for node in self.nodes:
-            if not node.is_running:
-                node.start()
-        self.wait_until_whole()
+        self.restore()
         for primary in self.primaries():
             for slot in re.findall(rb"\[(\d+)-[<>]-", call(primary, "CLUSTER", "NODES")):
                 call(primary, "CLUSTER", "SETSLOT", slot, "STABLE")
             call(primary, "FLUSHALL")
 
-    def wait_until_whole(self) -> None:
-        """Wait until all nodes live and see each other, and all replicas follow."""
+    def restore(self) -> None:
+        """Start the nodes that were killed, and wait until all nodes see each other and all replicas follow."""
+        for node in self.nodes:
+            if not node.is_running:
+                node.start()
         wait_until(lambda: all(map(self._is_whole, self.nodes)), what="the cluster is whole", within=WITHIN_S)
 
     def _connect(self) -> None:
@@ -142,7 +142,7 @@ class Cluster:
             call(node, "CLUSTER", "ADDSLOTS", *range(first, end))
         for replica, primary in zip(self.nodes[PRIMARIES:], self.nodes, strict=False):
             self._make_replica(replica, self._ids[primary.port])
-        self.wait_until_whole()
+        self.restore()
 
     def _make_replica(self, replica: RedisServer, primary: str) -> None:
         wait_until(

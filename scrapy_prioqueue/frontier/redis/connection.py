@@ -510,6 +510,8 @@ class Connection:
         self._is_displaced = self._is_displaced or is_displaced(error)
         if isinstance(self._locator, ClusterLocator):
             self._locator.learn(error)
+        if self._watch is not None:
+            self._watch.look_out()
         return explained(error, self.address, was_sent=was_sent, has_worked=bool(self._scripts))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from math import inf
+from time import monotonic
 from types import TracebackType
 from typing import Any, cast
 from weakref import WeakSet
@@ -19,6 +21,9 @@ from scrapy_prioqueue.frontier.redis.sentinel_events import SentinelEvents
 
 WATCH_S = 0.5
 """Seconds between looks for the server while a reply is awaited."""
+
+LOOK_OUT_S = 30.0
+"""Seconds after a failure for which a worker without news looks for another server."""
 
 PROMOTION_S = 5.0
 """Longest time for which nothing is sent because Sentinels promote a replica; usually that takes a second."""
@@ -45,7 +50,8 @@ class Watch:
         self._looking: asyncio.Task[None] | None = None
         self._hearing: set[asyncio.Task[None]] = set()
         self._promotion: asyncio.Event | None = None
-        self._on_move: Callable[[], object] = lambda: None
+        self._on_move: Callable[[], object] | None = None
+        self._looks_until = -inf
         self._news = (
             SentinelEvents(locator, self._begin_promotion, self._hear)
             if has_news and isinstance(locator, SentinelLocator)
@@ -59,16 +65,31 @@ class Watch:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._promotion.wait(), PROMOTION_S)
         self._waits += 1
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(WATCH_S, self._look)
+        self._look_soon()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._waits -= 1
-        if not self._waits and self._timer is not None:
+        if error is None:
+            self._looks_until = -inf
+        if not self._must_look and self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    @property
+    def _must_look(self) -> bool:
+        return self._waits > 0 or monotonic() < self._looks_until
+
+    def look_out(self) -> None:
+        """Look for another server also while no reply is awaited, since a call has failed and nobody sends news."""
+        if self._news is None and self._on_move is not None:
+            self._looks_until = monotonic() + LOOK_OUT_S
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        if self._must_look and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(WATCH_S, self._look)
 
     async def follow(self, on_move: Callable[[], object]) -> None:
         """Call a function each time the server has moved, until cancelled."""
@@ -76,7 +97,7 @@ class Watch:
         try:
             await asyncio.Event().wait()
         finally:
-            self._on_move = lambda: None
+            self._on_move = None
 
     async def close(self) -> None:
         """Stop listening to news."""
@@ -111,8 +132,7 @@ class Watch:
 
     async def _look_once(self) -> None:
         await self._break_off()
-        if self._waits and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(WATCH_S, self._look)
+        self._look_soon()
 
     async def _break_off(self) -> None:
         """Close all connections to other servers than the one that is known now."""
@@ -128,7 +148,8 @@ class Watch:
             if (connection.host, connection.port) != host:
                 await connection.disconnect(nowait=True)
         has_moved, self._host = self._host not in (None, host), host
-        if has_moved:
+        if has_moved and self._on_move is not None:
+            self._looks_until = -inf
             self._on_move()
 
     async def _locate(self) -> Host:
