@@ -19,7 +19,7 @@ from tests.support.shop import Shop
 
 COUNT = int(os.environ.get("PRIOQUEUE_TEST_FAILOVERS", "1"))
 
-PAGES_EACH = 300 if COUNT == 1 else 1200
+PAGES_EACH, LATENCY_S = (300, 0.3) if COUNT == 1 else (700, 1.2)
 """In `make failovers` a failover with the time until all is whole again takes some twenty seconds."""
 
 
@@ -34,7 +34,7 @@ def test_invariant_1_failover_loses_nothing_and_repeats_little(
     frontier_name: str,
 ) -> None:
     watched = start_sentinels()
-    options = {"products": PAGES_EACH * COUNT, "latency": 0.3}
+    options = {"products": PAGES_EACH * COUNT, "latency": LATENCY_S}
     shop = Shop(tmp_path, start_process, start_fork, watched.primary, frontier_name, **options)
     shop.frontier = FrontierView(watched.client(), frontier_name)
     workers = [shop.start(name, {"PRIOQUEUE_REDIS_URL": watched.url}) for name in WORKERS]

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
 
 import pytest
+from scrapy.settings import Settings
 
+from scrapy_prioqueue import FrontierClient
+from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable, SettingError
+from scrapy_prioqueue.frontier import open_frontier
+from scrapy_prioqueue.frontier.base import Batch, Demand, Frontier, FrontierConfig, Push
+from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.link import Link
-from tests.support.sentinels import StartSentinels, Watched, sentinel_fleet
+from tests.commands.conftest import run_command
+from tests.crawl import redis_spiders
+from tests.support.coroutines import run
+from tests.support.crawls import Crawls
+from tests.support.sentinels import PRIMARY, SentinelServer, StartSentinels, Watched, sentinel_fleet
+from tests.support.servers import RedisServer, StartServer
+from tests.support.site import Site, leaves
+from tests.support.waiting import wait_until, wait_until_async
 
 pytestmark = pytest.mark.server_faults
+
+Info = Callable[..., Any]
+
+PASSWORD = "p@ss/word"
+FIRST, SECOND = (Batch(number, [Push(0, "slot", b"payload", bytes([number]) * 20)]) for number in (1, 2))
 
 
 @pytest.fixture(scope="module")
@@ -19,28 +42,358 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         yield start()
 
 
-def port_of(link: Link) -> int:
-    info = link.info("server")
-    assert info is not None
-    return int(info["tcp_port"])
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """Likewise, with one password for servers and another one for Sentinels."""
+    with sentinel_fleet(tmp_path_factory.mktemp("guarded")) as start:
+        yield start(
+            replicas=1,
+            server_config={"requirepass": "server", "masterauth": "server"},
+            sentinel_config={
+                f"sentinel auth-pass {PRIMARY}": "server",
+                "requirepass": PASSWORD,
+                "sentinel sentinel-pass": PASSWORD,
+            },
+            server_options={"password": "server"},
+            sentinel_options={"password": PASSWORD},
+        )
 
 
-def test_primary_is_found(shared: Watched) -> None:
-    link = Link(shared.url)
+@pytest.fixture
+def start_one(redis_server_factory: StartServer, tmp_path: Any) -> Iterator[Callable[..., SentinelServer]]:
+    """Starts single Sentinels: `start_one(host, port)` watches the server there."""
+    started: list[SentinelServer] = []
 
-    assert port_of(link) == shared.primary.port
-    link.close()
+    def start(host: str, port: int, **config: Any) -> SentinelServer:
+        config[f"sentinel monitor {PRIMARY}"] = f"{host} {port} 1"
+        started.append(SentinelServer(tmp_path / f"single-{len(started)}", **config))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for sentinel in started:
+        sentinel.kill()
 
 
-def test_link_finds_the_new_primary_after_a_failover(start_sentinels: StartSentinels) -> None:
-    watched = start_sentinels()
-    link = Link(watched.url)
+def info_of_worker(url: str, **options: Any) -> Any:
+    connection = Connection(url, timeout_s=2, options=options)
+    try:
+        return run(connection.info("server"))
+    finally:
+        run(connection.close())
+
+
+def info_of_operator(url: str, **options: Any) -> Any:
+    link = Link(url, timeout_s=2, options=options)
+    try:
+        return link.info("server")
+    finally:
+        link.close()
+
+
+both = pytest.mark.parametrize("info", [info_of_worker, info_of_operator])
+
+
+# Where the primary is
+
+
+@both
+@pytest.mark.parametrize("options", [{}, {"decode_responses": True}, {"protocol": 3}])
+def test_primary_is_found(shared: Watched, info: Info, options: Mapping[str, Any]) -> None:
+    assert info(shared.url, **options)["tcp_port"] == shared.primary.port
+
+
+@both
+@pytest.mark.parametrize("are_frozen", [True, False])
+def test_one_sentinel_that_answers_is_enough(start_sentinels: StartSentinels, info: Info, are_frozen: bool) -> None:
+    watched = start_sentinels(replicas=0)
+    port = watched.primary.port
+
+    for sentinel in watched.sentinels[:2]:
+        sentinel.freeze() if are_frozen else sentinel.kill()
+
+    assert info(watched.url)["tcp_port"] == port
+
+
+@both
+def test_sentinel_that_missed_the_failover_is_not_believed(
+    start_sentinels: StartSentinels, start_one: Callable[..., SentinelServer], own_server: RedisServer, info: Info
+) -> None:
+    watched = start_sentinels(replicas=1)
     old = watched.primary
-    assert link.ask(lambda client: client.role())[0] == b"master"
+    watched.order_failover()
+    new = watched.wait_for_promotion(old)
+    # It is in the first epoch, as one that was cut off from the others before the failover.
+    stale = start_one("127.0.0.1", own_server.port)
+    hosts = [stale.port, *(sentinel.port for sentinel in watched.sentinels[:2])]
+
+    for _ in hosts:
+        hosts.append(hosts.pop(0))
+        found = info(f"redis+sentinel://{','.join(f'127.0.0.1:{port}' for port in hosts)}/{PRIMARY}")
+        assert found["tcp_port"] == new.port
+
+
+def has_ipv6() -> bool:
+    with suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        return True
+    return False
+
+
+@both
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback")
+def test_sentinel_and_server_have_ipv6_addresses(
+    redis_server_factory: StartServer, start_one: Callable[..., SentinelServer], info: Info
+) -> None:
+    server = redis_server_factory(bind="127.0.0.1 ::1")
+    sentinel = start_one("::1", server.port, bind="::1")
+
+    assert info(f"redis+sentinel://[::1]:{sentinel.port}/{PRIMARY}")["tcp_port"] == server.port
+
+
+# Passwords, and what is wrong with an address
+
+
+@both
+def test_sentinels_have_a_password_of_their_own(guarded: Watched, info: Info) -> None:
+    hosts, port = guarded.url.removeprefix("redis+sentinel://"), guarded.primary.port
+    url = f"redis+sentinel://:server@{hosts}"
+
+    assert info(f"{url}?sentinel_password=p%40ss%2Fword")["tcp_port"] == port
+    assert info(url, sentinel_kwargs={"password": PASSWORD})["tcp_port"] == port
+    assert info(f"redis+sentinel://{hosts}", password="server", sentinel_kwargs={"password": PASSWORD})
+
+
+@both
+@pytest.mark.parametrize("query", ["", "?sentinel_password=wrong", "?sentinel_username=no&sentinel_password=wrong"])
+def test_wrong_password_of_sentinels_is_said(guarded: Watched, info: Info, query: str) -> None:
+    with pytest.raises(FrontierRefused, match="Sentinels require.*sentinel_password in the query of") as caught:
+        info(f"{guarded.url.replace('://', '://:server@')}{query}")
+
+    assert not {"server@", "wrong"} & set(str(caught.value).split("/"))
+
+
+@both
+def test_wrong_password_of_the_server_is_said(guarded: Watched, info: Info) -> None:
+    with pytest.raises(FrontierRefused, match="set user and password in PRIOQUEUE_REDIS_URL"):
+        info(guarded.url, sentinel_kwargs={"password": PASSWORD})
+
+
+@both
+def test_password_for_sentinels_that_have_none_is_said(shared: Watched, info: Info) -> None:
+    with pytest.raises(FrontierRefused, match="and nothing if they require none"):
+        info(f"{shared.url}?sentinel_password=x")
+
+
+@both
+def test_unknown_name_is_refused_with_the_names_that_the_sentinels_know(shared: Watched, info: Info) -> None:
+    with pytest.raises(FrontierRefused, match="know no primary 'mymaster', but 'books'; correct the name"):
+        info(shared.url.replace(f"/{PRIMARY}/", "/mymaster/"))
+
+
+@both
+def test_servers_that_are_no_sentinels_are_refused(shared: Watched, info: Info) -> None:
+    with pytest.raises(FrontierRefused, match="these are not Sentinels"):
+        info(f"redis+sentinel://127.0.0.1:{shared.primary.port}/{PRIMARY}")
+
+
+@both
+def test_no_sentinel_is_reachable(closed_port: int, info: Info) -> None:
+    with pytest.raises(FrontierUnavailable, match=rf"no Sentinel answers \(127.0.0.1:{closed_port}: ConnectionError"):
+        info(f"redis+sentinel://127.0.0.1:{closed_port}/{PRIMARY}")
+
+
+@both
+def test_primary_that_is_down_is_said(
+    own_server: RedisServer, start_one: Callable[..., SentinelServer], info: Info
+) -> None:
+    about = {f"sentinel down-after-milliseconds {PRIMARY}": 100}
+    sentinel = start_one("127.0.0.1", own_server.port, **about)
+    own_server.kill()
+    wait_until(lambda: "+odown" in sentinel.log, what="the Sentinel notices", within=20)
+
+    with pytest.raises(FrontierUnavailable, match="the primary 'books', 127.0.0.1:.* is down.*promoted no replica"):
+        info(f"redis+sentinel://127.0.0.1:{sentinel.port}/{PRIMARY}")
+
+
+@both
+def test_unknown_option_for_sentinels_is_refused(shared: Watched, info: Info) -> None:
+    with pytest.raises(SettingError, match=r"PRIOQUEUE_REDIS_OPTIONS = \['sentinel_kwargs'\].*no_such"):
+        info(shared.url, sentinel_kwargs={"no_such": 1})
+
+
+# Failovers
+
+
+def commit(frontier: Frontier, batch: Batch) -> Any:
+    return run(frontier.exchange([batch], Demand(0)))
+
+
+@pytest.fixture
+def frontier(start_sentinels: StartSentinels) -> Iterator[tuple[Frontier, Watched]]:
+    """A worker's frontier, and the Sentinels that it asks."""
+    watched = start_sentinels(replicas=1)
+    frontier = open_frontier(FrontierConfig("x", ("a",), "w1"), watched.url)
+    run(frontier.join())
+    yield frontier, watched
+    run(frontier.close())
+
+
+def test_exchange_waits_while_a_replica_is_promoted(frontier: tuple[Frontier, Watched]) -> None:
+    worker, watched = frontier
+    commit(worker, FIRST)
+    old = watched.primary
+    moves: list[bool] = []
+    following = asyncio.run_coroutine_threadsafe(worker.follow(lambda: moves.append(True)), _loop_of_tests())
 
     watched.order_failover()
     new = watched.wait_for_promotion(old)
-    link.close()
+    wait_until(lambda: moves, what="the worker hears that the server has moved", within=10)
+    answer = commit(worker, SECOND)
 
-    assert port_of(link) == new.port
+    # The first exchange with the new primary finds out what that has lost: nothing.
+    assert answer.recall is not None and answer.recall.resent == 0
+    assert commit(worker, SECOND).depth.accepted == 2
+    assert watched.server_client(new).zcard("{prioqueue:x}:queue:slot") == 2
+    following.cancel()
+
+
+def _loop_of_tests() -> asyncio.AbstractEventLoop:
+    async def running() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    return run(running())
+
+
+async def hear_after_failover(watched: Watched) -> None:
+    """Listen to the bell before and after a failover."""
+    connection = Connection(watched.url)
+    rings: list[int] = []
+    bell = asyncio.ensure_future(connection.listen("bell", lambda: rings.append(1)))
+    # As in a worker, exchanges are made besides.
+    await connection.info("server")
+    old = watched.primary
+    await wait_until_async(_hears(watched.server_client(old)), what="it listens", within=10)
+    await asyncio.to_thread(watched.order_failover)
+    with pytest.raises(FrontierUnavailable):
+        await asyncio.wait_for(bell, 20)
+    new = await asyncio.to_thread(watched.wait_for_promotion, old)
+    rings.clear()
+    bell = asyncio.ensure_future(connection.listen("bell", lambda: rings.append(1)))
+    await wait_until_async(_hears(watched.server_client(new)), what="it listens to the new primary", within=10)
+    await wait_until_async(_is_filled(rings), what="the bell has rung", within=10)
+    bell.cancel()
+    await asyncio.gather(bell, return_exceptions=True)
+    await connection.close()
+
+
+def _hears(client: Any) -> Callable[[], Any]:
+    async def hears() -> bool:
+        return bool(client.publish("bell", ""))
+
+    return hears
+
+
+def _is_filled(rings: list[int]) -> Callable[[], Any]:
+    async def is_filled() -> bool:
+        return bool(rings)
+
+    return is_filled
+
+
+def test_bell_is_heard_from_the_new_primary(start_sentinels: StartSentinels) -> None:
+    run(hear_after_failover(start_sentinels(replicas=1)), within=60)
+
+
+def test_twin_of_the_heartbeat_renews_on_the_new_primary(frontier: tuple[Frontier, Watched]) -> None:
+    worker, watched = frontier
+    commit(worker, FIRST)
+    leases = run(worker.exchange([], Demand(1))).leases
+    old = watched.primary
+    watched.order_failover()
+    watched.wait_for_promotion(old)
+
+    async def renew() -> Any:
+        twin = worker.twin()
+        try:
+            return await twin.renew([(lease.lease_id, lease.attempt) for lease in leases])
+        finally:
+            await twin.close()
+
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(asyncio.run(renew())))
+    thread.start()
+    thread.join(20)
+    assert found == [[]]
+
+
+def test_link_and_client_find_the_new_primary(start_sentinels: StartSentinels) -> None:
+    watched = start_sentinels(replicas=1)
+    old = watched.primary
+    with FrontierClient(watched.url, "x") as client:
+        client.push("https://example.com/1")
+
+        watched.order_failover()
+        new = watched.wait_for_promotion(old)
+
+        def is_pushed() -> bool:
+            client.push_many(["https://example.com/1", "https://example.com/2"])
+            return bool(watched.server_client(new).zcard("{prioqueue:x}:queue:example.com") == 2)
+
+        wait_until(is_pushed, what="the client pushes to the new primary", within=5)
+
+
+# Connections to Sentinels
+
+
+def sentinels_connections(watched: Watched) -> int:
+    """Return the number of connections of workers and operators to the first Sentinel; its own have names."""
+    clients = watched.sentinel_client(0).client_list()
+    return sum(not client["name"].startswith("sentinel-") for client in clients) - 1
+
+
+def test_connections_to_sentinels_are_closed(shared: Watched) -> None:
+    before = sentinels_connections(shared)
+    link, connection = Link(shared.url), Connection(shared.url)
+
+    link.info()
+    assert sentinels_connections(shared) == before
+    run(connection.info("server"))
+    subscribed = before + 1
+    wait_until(lambda: sentinels_connections(shared) == subscribed, what="one subscription is left", within=10)
+
+    run(connection.close())
     link.close()
+    wait_until(lambda: sentinels_connections(shared) == before, what="it is closed", within=10)
+
+
+# Everything that has an address
+
+
+@pytest.mark.parametrize("reactor", ["asyncioreactor.AsyncioSelectorReactor", "selectreactor.SelectReactor"])
+def test_crawl_with_seeds_and_items_goes_through_sentinels(
+    shared: Watched, plain_crawls: Crawls, site: Site, reactor: str, frontier_name: str, capsys: Any
+) -> None:
+    paths = [f"/{number}" for number in range(10)]
+    site.pages = leaves(*paths)
+    client: Any = shared.client()
+    key = f"{frontier_name}:urls"
+    client.rpush(key, *(site.url(path) for path in paths))
+    settings = {
+        "PRIOQUEUE_REDIS_URL": shared.url,
+        "PRIOQUEUE_MAX_IDLE": 0,
+        "PRIOQUEUE_SEEDS_KEY": key,
+        "REDIS_ITEMS_KEY": f"{key}:items",
+        "ITEM_PIPELINES": {redis_spiders.PIPELINE: 300},
+        "TWISTED_REACTOR": f"twisted.internet.{reactor}",
+    }
+
+    result = plain_crawls.start(spider=redis_spiders.Page, settings=settings).wait()
+
+    assert sorted(result.pages) == sorted(paths)
+    assert client.llen(f"{key}:items") == len(paths)
+    assert client.exists(f"{{prioqueue:{frontier_name}}}:runs")
+    named = {"PRIOQUEUE_NAME": frontier_name, "PRIOQUEUE_REDIS_URL": shared.url}
+    for verb in (["push", "https://example.com/"], ["status"], ["runs"], ["list"], ["peek"]):
+        assert run_command((*verb,), Settings(named)) == 0, capsys.readouterr()
+    assert "https://example.com/" in capsys.readouterr().out

@@ -12,9 +12,16 @@ from typing import Any, TypeVar
 from redis import Connection, ConnectionPool, Redis, exceptions
 from redis.cluster import ClusterNode, RedisCluster
 
-from scrapy_prioqueue.address import address_of, parse_address
+from scrapy_prioqueue.address import Host, address_of, parse_address
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, PrioQueueError, SettingError
-from scrapy_prioqueue.frontier.redis.locating import ClusterLocator, FixedLocator, Locator, located, locator_of
+from scrapy_prioqueue.frontier.redis.locating import (
+    ClusterLocator,
+    FixedLocator,
+    Locator,
+    SentinelLocator,
+    located,
+    locator_of,
+)
 from scrapy_prioqueue.frontier.redis.options import blocking_options
 from scrapy_prioqueue.frontier.redis.troubles import explained, is_displaced, is_forbidden, is_full
 
@@ -22,6 +29,9 @@ FAILURES = (exceptions.RedisError, OSError)
 
 Command = tuple[str | bytes | int | float, ...]
 """A Redis command and its arguments."""
+
+FOLLOW_S = 1.0
+"""Seconds after which Sentinels are asked again: the old primary, if it runs, takes commands for seconds more."""
 
 KEYS_PER_SCAN = 1000
 """Number of keys of the server that one call looks at."""
@@ -60,6 +70,8 @@ class Link:
         self._has_worked = False
         self._name = name
         self._locator = locator or locator_of(self._parts, self._options, timeout_s)
+        self._host: Host | None = None
+        self._located_at = time.monotonic()
         self._others: dict[Locator, Link] = {}
         self.root = root or self
         """The link to any node of a cluster; else this one."""
@@ -152,7 +164,9 @@ class Link:
             FrontierFull: the server has no memory for the write.
         """
         try:
-            found = command(self.client)
+            client = self.client
+            self._leave_old_primary()
+            found = command(client)
         except FAILURES as error:
             if isinstance(self._locator, ClusterLocator):
                 self._locator.learn(error)
@@ -161,6 +175,20 @@ class Link:
             raise self._explained(error) from error
         self._has_worked = True
         return found
+
+    def _leave_old_primary(self) -> None:
+        now = time.monotonic()
+        if not isinstance(self._locator, SentinelLocator) or now < self._located_at + FOLLOW_S:
+            return
+        pool, self._located_at = self.client.connection_pool, now
+        try:
+            host = self._locator.locate()
+        except FAILURES:
+            # As long as the server that was known answers, that is no failure.
+            return
+        if host != self._host:
+            pool.disconnect(inuse_connections=False)
+        self._host = host
 
     def _explained(self, error: BaseException) -> PrioQueueError:
         if is_full(error):

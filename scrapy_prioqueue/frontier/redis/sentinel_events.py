@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
@@ -23,6 +23,9 @@ ENDS = ("+promoted-*", "+switch-*", "-failover-abort-*")
 
 PING_S = 20.0
 """Seconds of silence after which a Sentinel gets a ping."""
+
+CANCEL_S = 0.1
+"""Time between two attempts to end a subscription."""
 
 AGAIN_S = 2.0
 """Longest time between two attempts to subscribe."""
@@ -43,7 +46,7 @@ class SentinelEvents:
         self._locator = locator
         self._on_begin = on_begin
         self._on_end = on_end
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: Sequence[asyncio.Task[None]] = ()
 
     def start(self) -> None:
         """Subscribe in the running loop; does nothing if that was done before."""
@@ -52,10 +55,12 @@ class SentinelEvents:
 
     async def close(self) -> None:
         """Close the connections."""
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        running, self._tasks = set(self._tasks), ()
+        while running:
+            # Repeated, since the client may swallow a cancellation.
+            for task in running:
+                task.cancel()
+            _, running = await asyncio.wait(running, timeout=CANCEL_S)
 
     async def _follow(self, sentinel: Host) -> None:
         name, port = sentinel

@@ -43,6 +43,21 @@ _TOO_LARGE = r"max request size exceeded|invalid bulk length|too big (m?bulk|inl
 
 LASTING = (
     Meaning(
+        r"the Sentinels know no primary",
+        "correct the name behind the hosts in PRIOQUEUE_REDIS_URL (redis+sentinel://host:port/name/0)",
+    ),
+    Meaning(
+        r"no Sentinel answers.*(AuthenticationError|NoPermissionError|\bNOAUTH\b|\bWRONGPASS\b|\bNOPERM\b)",
+        "set what the Sentinels require, and nothing if they require none: sentinel_username and sentinel_password in"
+        ' the query of PRIOQUEUE_REDIS_URL, or username and password in PRIOQUEUE_REDIS_OPTIONS["sentinel_kwargs"];'
+        " the user needs +sentinel +ping +psubscribe and allchannels",
+    ),
+    Meaning(
+        r"no Sentinel answers.*unknown command",
+        "these are not Sentinels, whose port usually is 26379: name those in PRIOQUEUE_REDIS_URL, or one server with"
+        " redis://",
+    ),
+    Meaning(
         r"AuthenticationError|\bNOAUTH\b|\bWRONGPASS\b",
         "set user and password in PRIOQUEUE_REDIS_URL (redis://user:password@host:port/0, special characters"
         " percent-encoded) or as username and password in PRIOQUEUE_REDIS_OPTIONS",

@@ -155,10 +155,10 @@ class Watch:
     async def _locate(self) -> Host:
         return await asyncio.to_thread(self._locator.locate)
 
-    async def _connect(self, connection: Any, connecting: Coroutine[Any, Any, None]) -> None:
+    async def _connect(self, connection: Any, connect: Callable[[], Coroutine[Any, Any, None]]) -> None:
         connection.host, connection.port = host = await self._locate()
         self._host = host
-        task = asyncio.ensure_future(connecting)
+        task = asyncio.ensure_future(connect())
         self._connecting[task] = host
         self._connections.add(connection)
         try:
@@ -177,6 +177,6 @@ class Watch:
         class LocatedConnection(kind):  # type: ignore[misc, valid-type]
             async def connect(self) -> None:
                 if not self.is_connected:
-                    await watch._connect(self, super().connect())
+                    await watch._connect(self, super().connect)
 
         return cast(type[AbstractConnection], LocatedConnection)
