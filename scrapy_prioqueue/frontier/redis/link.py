@@ -168,10 +168,6 @@ class Link:
             self._leave_old_primary()
             found = command(client)
         except FAILURES as error:
-            if isinstance(self._locator, ClusterLocator):
-                self._locator.learn(error)
-            if is_displaced(error):
-                self.client.connection_pool.disconnect(inuse_connections=False)
             raise self._explained(error) from error
         self._has_worked = True
         return found
@@ -191,6 +187,11 @@ class Link:
         self._host = host
 
     def _explained(self, error: BaseException) -> PrioQueueError:
+        """Return our error, and look for the server anew next time if another one may have taken over its address."""
+        if isinstance(self._locator, ClusterLocator):
+            self._locator.learn(error)
+        if is_displaced(error) and "client" in self.__dict__:
+            self.client.connection_pool.disconnect(inuse_connections=False)
         if is_full(error):
             return FrontierFull(f"the server at {self.address} has reached its maxmemory: {error}")
         return explained(error, self.address, has_worked=self._has_worked)
