@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from threading import Event
 from typing import Any
@@ -12,9 +12,11 @@ import pytest
 from redis.asyncio.connection import Connection as RedisConnection
 
 from scrapy_prioqueue.errors import FrontierUnavailable
+from scrapy_prioqueue.frontier.redis import connection as connection_module
 from scrapy_prioqueue.frontier.redis.connection import Connection, packed
 from scrapy_prioqueue.frontier.redis.keys import connection_name
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.scripts import NAMES
 from scrapy_prioqueue.frontier.redis.servers import ServerChanged
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer
@@ -371,6 +373,27 @@ def test_scripts_that_the_server_has_are_not_sent_again(
 
     assert sent() > 100_000
     assert sent() < 10_000
+
+
+def test_few_of_many_workers_load_the_scripts_of_a_server_that_was_restarted(
+    open_connection: OpenConnection, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "LOADING_SPREAD_S", 1.0)
+    connections = [open_connection(own_server.url) for _ in range(20)]
+
+    async def renew_all() -> Sequence[Any]:
+        calls = [renew(connection) for connection in connections]
+        replies: Sequence[Any] = await asyncio.gather(*calls, return_exceptions=True)
+        return replies
+
+    run(renew_all())
+    own_server.restart()
+    assert all(isinstance(reply, ServerChanged) for reply in run(renew_all()))
+    assert not any(isinstance(reply, Exception) for reply in run(renew_all()))
+
+    stats: Any = own_server.client().info("commandstats")
+    loads = [stats[name]["calls"] for name in ("cmdstat_script|load", "cmdstat_script") if name in stats]
+    assert loads[0] < len(connections) * len(NAMES) / 2
 
 
 NAMED = connection_name("books", "wörker 1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
@@ -158,6 +159,9 @@ FAILURES = (exceptions.RedisError, OSError, asyncio.TimeoutError)
 PING_S = 20.0
 """Seconds of silence after which the connection of the bell is tested."""
 
+LOADING_SPREAD_S = 0.25
+"""Random time before scripts are loaded again, since all workers of a server that was restarted miss them at once."""
+
 MIN_CONNECTIONS = 4
 """One for exchanges, one for the bell, and spares for connections that have just been lost."""
 
@@ -284,9 +288,14 @@ class Connection:
             version = self._checked_version(server.version)
             self.in_cluster = self.in_cluster or server.in_cluster
             self._has_shard_channels = has_shard_channels(version, in_cluster=self.in_cluster)
+            has_worked = bool(self._scripts)
             self._scripts = scripts_for(version, in_cluster=self.in_cluster)
             # Only missing ones: all are half a megabyte, which all workers would send at once after a failover.
-            await self._load(connection, await self._missing(connection))
+            missing = await self._missing(connection)
+            if missing and has_worked:
+                await asyncio.sleep(random.uniform(0, LOADING_SPREAD_S))
+                missing = await self._missing(connection)
+            await self._load(connection, missing)
             self.version = version
 
     def _checked_version(self, text: str | None) -> tuple[int, ...]:
@@ -419,7 +428,8 @@ class Connection:
         missing = [index for index, reply in enumerate(replies) if isinstance(reply, exceptions.NoScriptError)]
         if missing:
             # Only the missing scripts are repeated: if others ran again, leases of the first run would be unknown here.
-            await self._load(connection, self._scripts.values())
+            names = {calls[index][0] for index in missing}
+            await self._load(connection, [self._scripts[name] for name in names])
             missing += range(len(calls), len(commands))
             repeated = await self._round_trip(connection, [commands[index] for index in missing])
             for index, reply in zip(missing, repeated, strict=True):
