@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +26,10 @@ from scrapy_prioqueue.monitoring.fleet import FleetCollector
 from scrapy_prioqueue.settings.table import SETTINGS
 from tests.commands.conftest import run_command
 from tests.support.coroutines import run
+from tests.support.crawls import Crawls
 from tests.support.servers import StartServer
+from tests.support.site import Site
+from tests.support.whole_crawl import WholeCrawl
 
 Answers = Mapping[str, Command]
 """Beginnings of commands in capitals, and the command that the server gets instead."""
@@ -166,20 +170,7 @@ def test_restricted_server_is_used_and_what_it_hides_is_said_once(
         run(leave(worker))
 
 
-VERBS = (
-    ("status",),
-    ("workers",),
-    ("list",),
-    ("slots",),
-    ("peek",),
-    ("runs",),
-    ("limit", "a.example", "--delay", "1"),
-    ("pause",),
-    ("resume",),
-    ("find", "page"),
-    ("export", "-"),
-    ("workers", "--evict", "w1", "--yes"),
-)
+VERBS = (("status",), ("workers",), ("export", "-"), ("pause",), ("resume",))
 
 
 def push_as_a_program(url: str) -> int:
@@ -238,3 +229,17 @@ def test_server_without_what_a_frontier_needs_is_refused_at_start_with_advice(
 
         assert advice in caught.value.why
         run(frontier.close())
+
+
+def test_whole_crawl_without_what_managed_services_forbid(
+    plain_crawls: Crawls,
+    site: Site,
+    redis_server_factory: StartServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    forbidden = ("CONFIG", "INFO", "CLIENT", "WAIT", "COMMAND", "OBJECT", "DEBUG", "MEMORY", "ROLE", "ACL", "CLUSTER")
+    server = redis_server_factory(rename_command=[f'{name} ""' for name in forbidden])
+    crawls = plain_crawls.having(PRIOQUEUE_REDIS_URL=server.url, PRIOQUEUE_FALLBACK="error")
+
+    WholeCrawl(crawls, site, server.client(), tmp_path, capsys, {}).run()

@@ -271,7 +271,7 @@ class Connection:
             self._connect_s = _seconds(chosen.get("socket_connect_timeout", self._timeout_s))
             pool = ConnectionPool(**options)
             pool.make_connection()  # type: ignore[no-untyped-call]
-        except (TypeError, ValueError, LookupError, AttributeError) as error:
+        except (TypeError, ValueError, LookupError, AttributeError, exceptions.DataError) as error:
             raise SettingError("PRIOQUEUE_REDIS_OPTIONS", sorted(self._options), str(error)) from error
         return pool
 

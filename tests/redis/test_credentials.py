@@ -1,0 +1,66 @@
+"""A `credential_provider` in the options: tokens that expire, as those of managed services do."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import pytest
+from redis.credentials import CredentialProvider
+
+from scrapy_prioqueue import FrontierClient
+from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.frontier import open_frontier
+from scrapy_prioqueue.frontier.base import Demand, FrontierConfig
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.settings.table import SETTINGS
+from tests.support.coroutines import run
+from tests.support.servers import RedisServer
+
+
+class Tokens(CredentialProvider):
+    """Each token is valid until there is another one."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self._client: Any = server.client()
+        self._numbers = count()
+
+    def get_credentials(self) -> tuple[str, str]:
+        token = f"token-{next(self._numbers)}"
+        rules = ("on", "resetpass", f">{token}", "~*", "&*", "+@all")
+        self._client.execute_command("ACL", "SETUSER", "crawler", "reset", *rules)
+        return "crawler", token
+
+    def end_all(self) -> None:
+        """Close the connections of all tokens, as a service does some hours after a login."""
+        self._client.execute_command("CLIENT", "KILL", "USER", "crawler")
+
+
+def test_each_connection_gets_a_token_of_its_own(own_server: RedisServer, frontier_name: str) -> None:
+    tokens = Tokens(own_server)
+    options = {"credential_provider": tokens}
+    config = FrontierConfig(frontier_name, SETTINGS["PRIOQUEUE_TIERS"].default, "w1")
+    frontier = open_frontier(config, own_server.url, timeout_s=5, options=options)
+    with FrontierClient(own_server.url, frontier_name, options=options) as client:
+        run(frontier.join())
+
+        for number in range(1, 4):
+            tokens.end_all()
+            assert client.push(f"https://a.example/{number}")
+            assert run(frontier.exchange((), Demand(0))).depth.accepted == number
+            twin = frontier.twin()
+            assert run(twin.leases()) == []
+            run(twin.close())
+    run(frontier.leave())
+    run(frontier.close())
+
+
+def test_a_password_beside_tokens_is_an_error_of_the_settings(own_server: RedisServer) -> None:
+    url = own_server.url.replace("//", "//crawler:secret@")
+    options = {"credential_provider": Tokens(own_server)}
+
+    with pytest.raises(SettingError, match="credential_provider"):
+        Link(url, options=options).info()
+    frontier = open_frontier(FrontierConfig("x", ("a",), "w1"), url, timeout_s=5, options=options)
+    with pytest.raises(SettingError, match="credential_provider"):
+        run(frontier.join())
