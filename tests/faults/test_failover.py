@@ -23,7 +23,7 @@ PAGES_EACH, LATENCY_S = (300, 0.3) if COUNT == 1 else (700, 1.2)
 """In `make failovers` a failover with the time until all is whole again takes some twenty seconds."""
 
 
-@pytest.mark.timeout(300 + 60 * COUNT)
+@pytest.mark.timeout(300 + 120 * COUNT)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_invariant_1_failover_loses_nothing_and_repeats_little(
     fault: str,
@@ -41,11 +41,12 @@ def test_invariant_1_failover_loses_nothing_and_repeats_little(
     failovers = Failovers(watched, frontier_name, FAULTS[fault])
 
     for number in range(COUNT):
-        shop.wait_until_fetched(0.2 + 0.75 * number / COUNT)
+        shop.wait_until_fetched(50 * (number + 1))
         if number:
             watched.wait_until_whole(within=60)
         failovers.make()
     for worker in workers:
+        worker.process.wait(within=60 + 60 * COUNT)
         worker.ends()
 
     print(f"{fault}: {failovers}")

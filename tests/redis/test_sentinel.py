@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,8 +16,11 @@ from scrapy_prioqueue import FrontierClient
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable, SettingError
 from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Batch, Demand, Frontier, FrontierConfig, Push
+from scrapy_prioqueue.frontier.redis import watch
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.locating import FixedLocator
+from scrapy_prioqueue.frontier.redis.operators.doctor import server_findings
 from tests.commands.conftest import run_command
 from tests.crawl import redis_spiders
 from tests.support.coroutines import run
@@ -258,6 +261,21 @@ def test_exchange_waits_while_a_replica_is_promoted(frontier: tuple[Frontier, Wa
     following.cancel()
 
 
+async def enter_twice_in_promotions() -> None:
+    """Do as if the Sentinel that leads a failover were lost in the middle of it, twice."""
+    never_told = watch.Watch(FixedLocator(("127.0.0.1", 1)))
+    for _ in range(2):
+        never_told.begin_promotion()
+        async with never_told:
+            pass
+
+
+def test_promotion_whose_end_is_never_told_delays_calls_only_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "PROMOTION_S", 0.1)
+
+    run(enter_twice_in_promotions())
+
+
 def _loop_of_tests() -> asyncio.AbstractEventLoop:
     async def running() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
@@ -341,6 +359,47 @@ def test_link_and_client_find_the_new_primary(start_sentinels: StartSentinels) -
             return bool(watched.server_client(new).zcard("{prioqueue:x}:queue:example.com") == 2)
 
         wait_until(is_pushed, what="the client pushes to the new primary", within=5)
+
+
+# What the doctor finds
+
+
+def findings(watched: Watched) -> Sequence[tuple[str, str]]:
+    link = Link(watched.url)
+    try:
+        return [(each.level, each.text) for each in server_findings(link, "{x}:probe") if each.topic == "sentinels"]
+    finally:
+        link.close()
+
+
+def test_doctor_counts_sentinels_and_replicas(shared: Watched) -> None:
+    fine, note = findings(shared)
+
+    where = f"3 of 3 name 127.0.0.1:{shared.primary.port}"
+    assert fine == ("fine", f"{where}; Sentinels: 3, quorum: 2, replicas: 2, failover after 1 s")
+    assert note[0] == "note" and note[1].startswith("min-replicas-to-write is 0")
+
+
+def test_doctor_finds_what_prevents_a_failover(start_sentinels: StartSentinels) -> None:
+    watched = start_sentinels(replicas=0, server_config={"min-replicas-to-write": 1})
+    watched.sentinels[0].kill()
+
+    missing, alone = findings(watched)
+
+    assert missing[0] == "warning" and missing[1].startswith(f"127.0.0.1:{watched.sentinels[0].port} can't be asked")
+    assert alone[0] == "warning" and "replicas: 0" in alone[1]
+
+
+def test_doctor_finds_sentinels_that_disagree(
+    start_one: Callable[..., SentinelServer], redis_server_factory: StartServer
+) -> None:
+    ports = [start_one("127.0.0.1", redis_server_factory().port).port for _ in range(2)]
+    link = Link(f"redis+sentinel://127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}/{PRIMARY}")
+
+    (found,) = [each for each in server_findings(link, "{x}:probe") if each.topic == "sentinels"]
+
+    assert found.level == "wrong" and "they name several primaries 'books'" in found.text
+    link.close()
 
 
 # Connections to Sentinels

@@ -87,6 +87,11 @@ class Link:
         """Whether the URL names nodes of a cluster."""
         return isinstance(self._locator, ClusterLocator)
 
+    @property
+    def sentinels(self) -> SentinelLocator | None:
+        """Those who know where the server is, if the URL names Sentinels."""
+        return self._locator if isinstance(self._locator, SentinelLocator) else None
+
     def place(self) -> str:
         """Return the host and the port of the server, in a cluster or with Sentinels as they are now.
 

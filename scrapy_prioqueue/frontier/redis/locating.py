@@ -51,17 +51,25 @@ class Locator(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class SentinelView:
     """What a Sentinel says of the primary.
 
     Args:
         epoch: number of the failover after which it is there; the Sentinel that says the highest one is up to date.
         is_up: the Sentinel can reach it.
+        quorum: number of Sentinels that must miss it before a failover.
+        sentinels: number of Sentinels, this one included.
+        replicas: number of replicas.
+        down_after_s: seconds of silence after which the Sentinel misses it.
     """
 
     epoch: int
     is_up: bool
     host: Host
+    quorum: int
+    sentinels: int
+    replicas: int
+    down_after_s: float
 
 
 class _UnknownPrimary(RedisError):
@@ -87,26 +95,15 @@ class SentinelLocator(Locator):
         self.hosts = hosts
         self.primary = primary
         self.options = options
-        self._newest = _Told(-1, is_up=False, host=hosts[0])
+        self._newest: SentinelView | None = None
         self._newest_until = -inf
 
     def locate(self) -> Host:
-        asked = {_in_thread(partial(self._ask, host)): host for host in self.hosts}
-        told: list[_Told] = []
-        errors: dict[Host, BaseException] = {}
-        with suppress(TimeoutError):
-            for answer in as_completed(asked, LONGEST_S):
-                try:
-                    told.append(answer.result())
-                except (RedisError, OSError) as error:
-                    errors[asked[answer]] = error
-                if len(told) > len(self.hosts) // 2:
-                    break
-        if not told:
+        views, errors = self._ask_all(enough=len(self.hosts) // 2 + 1)
+        if not views:
             raise self._why_unknown(errors)
-        if monotonic() < self._newest_until:
-            told.append(self._newest)
-        best = max(told, key=lambda each: (each.epoch, each.is_up))
+        known = [*views.values(), *([self._newest] if self._newest and monotonic() < self._newest_until else [])]
+        best = max(known, key=lambda view: (view.epoch, view.is_up))
         if not best.is_up:
             name, port = best.host
             raise RedisConnectionError(
@@ -120,11 +117,32 @@ class SentinelLocator(Locator):
         Raises:
             RedisError: it doesn't answer.
         """
-        told = self._ask(sentinel)
-        if told.epoch >= self._newest.epoch or monotonic() >= self._newest_until:
-            self._newest, self._newest_until = told, monotonic() + NEWS_S
+        view = self._ask(sentinel)
+        if self._newest is None or view.epoch >= self._newest.epoch or monotonic() >= self._newest_until:
+            self._newest, self._newest_until = view, monotonic() + NEWS_S
 
-    def _ask(self, sentinel: Host) -> _Told:
+    def views(self) -> tuple[Mapping[Host, SentinelView], Mapping[Host, BaseException]]:
+        """Return what each Sentinel says, and the errors of the others."""
+        views, errors = self._ask_all(enough=len(self.hosts))
+        silent = {host: RedisConnectionError("no answer") for host in self.hosts if host not in {**views, **errors}}
+        return views, {**errors, **silent}
+
+    def _ask_all(self, enough: int) -> tuple[dict[Host, SentinelView], dict[Host, BaseException]]:
+        """Ask all Sentinels at once; return without the others when so many have answered."""
+        asked = {_in_thread(partial(self._ask, host)): host for host in self.hosts}
+        views: dict[Host, SentinelView] = {}
+        errors: dict[Host, BaseException] = {}
+        with suppress(TimeoutError):
+            for answer in as_completed(asked, LONGEST_S):
+                try:
+                    views[asked[answer]] = answer.result()
+                except (RedisError, OSError) as error:
+                    errors[asked[answer]] = error
+                if len(views) >= enough:
+                    break
+        return views, errors
+
+    def _ask(self, sentinel: Host) -> SentinelView:
         name, port = sentinel
         with Redis(**{**self.options, "host": name, "port": port}) as client:
             # Only the second command knows a replica that is promoted before the failover is over.
@@ -141,8 +159,15 @@ class SentinelLocator(Locator):
                 raise _UnknownPrimary(", ".join(repr(each) for each in client.sentinel_masters()))
         fields = dict(zip(state[::2], state[1::2], strict=True))
         host, before = (str(found[0]), int(found[1])), (fields["ip"], int(fields["port"]))
-        is_up = host != before or not {"s_down", "o_down"} & set(fields["flags"].split(","))
-        return _Told(int(fields["config-epoch"]), is_up, host)
+        return SentinelView(
+            epoch=int(fields["config-epoch"]),
+            is_up=host != before or not {"s_down", "o_down"} & set(fields["flags"].split(",")),
+            host=host,
+            quorum=int(fields["quorum"]),
+            sentinels=int(fields["num-other-sentinels"]) + 1,
+            replicas=int(fields["num-slaves"]),
+            down_after_s=int(fields["down-after-milliseconds"]) / 1000,
+        )
 
     def _why_unknown(self, errors: Mapping[Host, BaseException]) -> RedisError:
         unknown = next((error for error in errors.values() if isinstance(error, _UnknownPrimary)), None)

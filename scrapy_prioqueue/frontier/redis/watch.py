@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from math import inf
@@ -28,6 +29,9 @@ LOOK_OUT_S = 30.0
 PROMOTION_S = 5.0
 """Longest time for which nothing is sent because Sentinels promote a replica; usually that takes a second."""
 
+SPREAD_S = 0.2
+"""Longest random time after that, so that not all workers come to the new primary at once."""
+
 
 class Watch:
     """Looks where the server is while its context is entered; without it, a frozen server is noticed by a time-out.
@@ -50,10 +54,11 @@ class Watch:
         self._looking: asyncio.Task[None] | None = None
         self._hearing: set[asyncio.Task[None]] = set()
         self._promotion: asyncio.Event | None = None
+        self._promotion_timer: asyncio.TimerHandle | None = None
         self._on_move: Callable[[], object] | None = None
         self._looks_until = -inf
         self._news = (
-            SentinelEvents(locator, self._begin_promotion, self._hear)
+            SentinelEvents(locator, self.begin_promotion, self._hear)
             if has_news and isinstance(locator, SentinelLocator)
             else None
         )
@@ -62,8 +67,8 @@ class Watch:
         if self._news is not None:
             self._news.start()
         if self._promotion is not None:
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._promotion.wait(), PROMOTION_S)
+            await self._promotion.wait()
+            await asyncio.sleep(random.uniform(0, SPREAD_S))
         self._waits += 1
         self._look_soon()
 
@@ -101,16 +106,23 @@ class Watch:
 
     async def close(self) -> None:
         """Stop listening to news."""
+        self._end_promotion()
         if self._news is not None:
             await self._news.close()
 
-    def _begin_promotion(self) -> None:
-        self._promotion = self._promotion or asyncio.Event()
+    def begin_promotion(self) -> None:
+        """Let calls wait for news of the end of a promotion, but not for longer than `PROMOTION_S`."""
+        if self._promotion is None:
+            self._promotion = asyncio.Event()
+            self._promotion_timer = asyncio.get_running_loop().call_later(PROMOTION_S, self._end_promotion)
 
     def _end_promotion(self) -> None:
         promotion, self._promotion = self._promotion, None
+        timer, self._promotion_timer = self._promotion_timer, None
         if promotion is not None:
             promotion.set()
+        if timer is not None:
+            timer.cancel()
 
     def _hear(self, sentinel: Host | None) -> None:
         task = asyncio.ensure_future(self._follow_news(sentinel))

@@ -14,6 +14,7 @@ from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.checks import evicts
 from scrapy_prioqueue.frontier.redis.connection import OLDEST_VERSION, parse_version
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.locating import SentinelLocator, SentinelView
 from scrapy_prioqueue.frontier.redis.scripts import FIRST_VERSION_WITH_FLAGS
 from scrapy_prioqueue.frontier.redis.seen.offers import config_texts
 from scrapy_prioqueue.frontier.redis.seen.shapes import (
@@ -62,6 +63,8 @@ def server_findings(link: Link, probe: str) -> Iterator[Finding]:
         FrontierUnavailable: it can't be used at all.
     """
     yield _latency(link)
+    if link.sentinels is not None:
+        yield from _sentinels(link, link.sentinels)
     yield from _permission(link, probe)
     info = link.info()
     if info is None:
@@ -152,6 +155,39 @@ def _cluster(link: Link, info: dict[str, Any], slot: int) -> Iterator[Finding]:
         yield Finding("cluster", "fine", f"{text}, replicas: {replicas}")
     else:
         yield Finding("cluster", "warning", f"{text}, which has no replica", "add one: nobody else can take its place")
+
+
+def _sentinels(link: Link, sentinels: SentinelLocator) -> Iterator[Finding]:
+    """Check what the Sentinels in the URL say, and whether they can replace the primary."""
+    views, errors = sentinels.views()
+    for (name, port), error in errors.items():
+        remedy = "start it, or leave it out of PRIOQUEUE_REDIS_URL"
+        yield Finding("sentinels", "warning", f"{name}:{port} can't be asked: {error}", remedy)
+    places = {f"{name}:{port}" for name, port in (view.host for view in views.values())}
+    if len(places) > 1:
+        text = f"they name several primaries {sentinels.primary!r}: {', '.join(sorted(places))}"
+        remedy = f"if no failover is under way: SENTINEL RESET {sentinels.primary}, at those that are mistaken"
+        yield Finding("sentinels", "wrong", text, remedy)
+        return
+    for view in sorted(views.values(), key=lambda view: view.sentinels)[:1]:
+        yield from _failover(view, f"{len(views)} of {len(sentinels.hosts)} name {places.pop()}")
+    if _config(link, "min-replicas-to-write") == "0":
+        text = "min-replicas-to-write is 0: a primary that is cut off from the Sentinels takes writes, and loses them"
+        remedy = "CONFIG SET min-replicas-to-write 1, and in redis.conf, on the replicas, too"
+        yield Finding("sentinels", "note", text, remedy)
+
+
+def _failover(view: SentinelView, text: str) -> Iterator[Finding]:
+    text += (
+        f"; Sentinels: {view.sentinels}, quorum: {view.quorum}, replicas: {view.replicas}, failover after"
+        f" {view.down_after_s:g} s"
+    )
+    if not view.replicas:
+        yield Finding("sentinels", "warning", text, "add a replica: without one nothing can be promoted")
+    elif view.sentinels - 1 < max(view.quorum, view.sentinels // 2 + 1):
+        yield Finding("sentinels", "warning", text, "add Sentinels: if one of them fails, there is no failover")
+    else:
+        yield Finding("sentinels", "fine", text)
 
 
 def _memory(info: dict[str, Any]) -> Iterator[Finding]:
