@@ -49,6 +49,7 @@ SUITE = (
     Benchmark("scheduler", quick=("--rounds", "1", "--only", "near")),
     Benchmark("frontier"),
     Benchmark("fleet"),
+    Benchmark("reconnects"),
     Benchmark("flat", quick=("--sizes", "10000/500", "100000/500", "--no-verbs")),
     Benchmark("seen"),
     Benchmark("pending", quick=("--requests", "5000", "--rounds", "1")),
