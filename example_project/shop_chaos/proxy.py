@@ -93,6 +93,7 @@ class FaultProxy:
         tls: what clients are met with; the server is always met in plain.
         refuse: given what a client has sent: None to pass it on, else the answer before the connection is closed.
         rewrite: given each command, returns the one that the server gets instead.
+        port: where it listens; 0 for a free one, chosen when it begins.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class FaultProxy:
         tls: ssl.SSLContext | None = None,
         refuse: Refuse = lambda _: None,
         rewrite: Rewrite | None = None,
+        port: int = 0,
     ) -> None:
         self._server_port = server_port
         self._tls = tls
@@ -115,7 +117,7 @@ class FaultProxy:
         self._delay_s = 0.0
         self._refuses = False
         self._listener: asyncio.Server | None = None
-        self.port = 0
+        self.port = port
 
     def cut(self, *, reset: bool) -> None:
         """Close all connections, with a RST or in good order."""
@@ -181,7 +183,7 @@ class FaultProxy:
 
     async def _open(self) -> None:
         self._flows.set()
-        self._listener = await asyncio.start_server(self._accept, HOST, 0, ssl=self._tls)
+        self._listener = await asyncio.start_server(self._accept, HOST, self.port, ssl=self._tls)
         self.port = self._listener.sockets[0].getsockname()[1]
 
     async def _close(self) -> None:

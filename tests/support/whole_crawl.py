@@ -139,7 +139,8 @@ class WholeCrawl:
                 "REDIS_START_URLS_KEY": seeds,
                 "REDIS_ITEMS_KEY": items,
                 "MAX_IDLE_TIME_BEFORE_CLOSE": 1,
-                "CONCURRENT_REQUESTS": 5,
+                # So few that some pages are pending.
+                "CONCURRENT_REQUESTS": 3,
                 "PRIOQUEUE_BUDGETS": {OTHER_HOST: {"pages": 0}},
                 "PRIOQUEUE_REDIS_OPTIONS": self.options,
             }

@@ -24,7 +24,7 @@ from scrapy_prioqueue.address import address_of, parse_address
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, SettingError
 from scrapy_prioqueue.frontier.redis.link import Command
 from scrapy_prioqueue.frontier.redis.locating import ClusterLocator, Locator, locator_of
-from scrapy_prioqueue.frontier.redis.options import SENTINEL_OPTIONS, always, checking_host, kept_alive
+from scrapy_prioqueue.frontier.redis.options import always, merged
 from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, has_shard_channels, scripts_for
 from scrapy_prioqueue.frontier.redis.servers import ServerChanged, Servers
 from scrapy_prioqueue.frontier.redis.troubles import explained, is_displaced, is_forbidden, is_full, is_too_large
@@ -250,18 +250,22 @@ class Connection:
         return self._servers.argument_limit
 
     def _pool(self) -> ConnectionPool:
-        chosen = kept_alive(checking_host({**parse_url(self._parts.url), **self._options}))
-        chosen.pop(SENTINEL_OPTIONS, None)
+        try:
+            parsed = parse_url(self._parts.url)
+        except (TypeError, ValueError) as error:
+            raise SettingError("PRIOQUEUE_REDIS_URL", self.address, str(error)) from error
+        chosen = merged(parsed, self._options)
         if self._watch is not None:
             chosen["connection_class"] = self._watch.located(chosen.get("connection_class", RedisConnection))
         if not {"client_name", "redis_connect_func"} & chosen.keys():
             self._servers.connection_name = self._name
+        most = int(chosen.get("max_connections") or MIN_CONNECTIONS)
         options = {
             **chosen,
             # The client's own time-outs would count time in which a callback blocks the loop.
             "socket_timeout": None,
             "socket_connect_timeout": None,
-            "max_connections": max(MIN_CONNECTIONS, int(chosen.get("max_connections", MIN_CONNECTIONS))),
+            "max_connections": max(MIN_CONNECTIONS, most),
             **always(),
             "retry": Retry(NoBackoff(), 0),
             "redis_connect_func": self._servers.greet,
@@ -271,7 +275,7 @@ class Connection:
             self._connect_s = _seconds(chosen.get("socket_connect_timeout", self._timeout_s))
             pool = ConnectionPool(**options)
             pool.make_connection()  # type: ignore[no-untyped-call]
-        except (TypeError, ValueError, LookupError, AttributeError, exceptions.DataError) as error:
+        except (TypeError, ValueError, LookupError, AttributeError, exceptions.RedisError) as error:
             raise SettingError("PRIOQUEUE_REDIS_OPTIONS", sorted(self._options), str(error)) from error
         return pool
 
@@ -360,6 +364,8 @@ class Connection:
                 yield connection
         except FAILURES as error:
             raise self._unavailable(error, was_sent=was_sent) from error
+        except SettingError:
+            raise
         except (TypeError, ValueError) as error:
             # The client checks the types of some options only when it connects.
             if was_sent:

@@ -139,7 +139,9 @@ class Link:
                 options["connection_class"] = located(options.get("connection_class", Connection), self._locator)
             pool = ConnectionPool(**options)
             pool.make_connection()
-        except (TypeError, ValueError, LookupError, AttributeError, exceptions.DataError) as error:
+        except SettingError:
+            raise
+        except (TypeError, ValueError, LookupError, AttributeError, exceptions.RedisError) as error:
             raise SettingError("PRIOQUEUE_REDIS_OPTIONS", sorted(self._options), str(error)) from error
         return Redis(connection_pool=pool)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import socket
-import ssl
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,13 +13,25 @@ from redis.backoff import NoBackoff
 from redis.connection import SSLConnection, parse_url
 from redis.retry import Retry
 
-from scrapy_prioqueue.address import Address
+from scrapy_prioqueue.address import Address, address_of
+from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.frontier.redis.tls import OPTIONS, FreshConnection, refuse_tls, tls_options
 
 SENTINEL_OPTIONS = "sentinel_kwargs"
 """Option with further keyword arguments of connections to Sentinels; redis-py's own name."""
 
 _ALSO_OF_SENTINELS = ("socket_", "ssl_")
 """Beginnings of the names of options that connections to Sentinels have, too."""
+
+_OF_CLIENTS = {
+    "connection_pool": "each worker and command has connections of its own",
+    "single_connection_client": "a worker needs several connections",
+    "auto_close_connection_pool": "connections are always closed at the end",
+    "unix_socket_path": "for a socket file, PRIOQUEUE_REDIS_URL must begin with unix://",
+    "cache": "a frontier can't be cached by its clients",
+    "cache_config": "a frontier can't be cached by its clients",
+}
+"""Options of redis-py's clients that connections don't have, and why they can't be used."""
 
 KEEPALIVE_S = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Seconds of silence before the first probe, by its names on Linux and macOS, seconds between probes, and the number of
@@ -33,38 +44,69 @@ def always() -> dict[str, Any]:
     return {"encoding": "utf-8", "decode_responses": False, "protocol": 2, "retry": Retry(NoBackoff(), 0)}
 
 
+def merged(parsed: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a connection.
+
+    Args:
+        parsed: those of the URL.
+        options: the user's, which override them.
+
+    Raises:
+        SettingError: one of them can't be used.
+    """
+    found = {**parsed, **options}
+    found.pop(SENTINEL_OPTIONS, None)
+    for name, why in _OF_CLIENTS.items():
+        if found.pop(name, None):
+            raise SettingError(OPTIONS, [name], why)
+    kind = found.get("connection_class")
+    if isinstance(kind, type) and issubclass(kind, (SSLConnection, AsyncSSLConnection)):
+        if not found.pop("ssl", True):
+            raise SettingError(OPTIONS, ["ssl"], "without TLS, PRIOQUEUE_REDIS_URL must begin with redis")
+        found = tls_options(found)
+        if kind is AsyncSSLConnection:
+            found["connection_class"] = FreshConnection
+    elif kind is None:
+        refuse_tls(found)
+        found.pop("ssl", None)
+    return kept_alive(found)
+
+
 def blocking_options(address: Address, options: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-    """Return the options of a connection that blocks; those that only an asyncio client can use are left out."""
-    own = {name: value for name, value in options.items() if not _is_asynchronous(value)}
-    own.pop(SENTINEL_OPTIONS, None)
-    return {
-        "socket_timeout": timeout_s,
-        "socket_connect_timeout": timeout_s,
-        **kept_alive(checking_host({**parse_url(address.url), **own})),  # type: ignore[no-untyped-call]
-        **always(),
-    }
+    """Return the options of a connection that blocks; those that only an asyncio client can use are left out.
+
+    Raises:
+        SettingError: one of them can't be used.
+    """
+    own = {name: value for name, value in options.items() if name != "encoder_class" and not _is_asynchronous(value)}
+    try:
+        parsed = parse_url(address.url)  # type: ignore[no-untyped-call]
+    except (TypeError, ValueError) as error:
+        raise SettingError("PRIOQUEUE_REDIS_URL", address_of(address.url), str(error)) from error
+    times = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
+    return {**times, **merged(parsed, own), **always()}
 
 
 def sentinel_options(address: Address, options: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-    """Return the options of a connection to a Sentinel, which has no host or port yet."""
+    """Return the options of a connection to a Sentinel, which has no host or port yet.
+
+    Raises:
+        SettingError: one of them can't be used.
+    """
+    where = f"{OPTIONS}[{SENTINEL_OPTIONS!r}]"
+    chosen = options.get(SENTINEL_OPTIONS, {})
+    if not isinstance(chosen, Mapping):
+        raise SettingError(where, type(chosen).__name__, "must be a dictionary of options")
     server = blocking_options(address, options, timeout_s)
     shared = {name: value for name, value in server.items() if name.startswith(_ALSO_OF_SENTINELS)}
     uses_tls = address.url.startswith("rediss:")
     times = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
-    own = {**shared, **times, "ssl": uses_tls, **address.sentinel_login, **options.get(SENTINEL_OPTIONS, {})}
+    own = {**shared, **times, "ssl": uses_tls, **address.sentinel_login, **chosen}
+    if own["ssl"]:
+        own = tls_options(own, where=where)
+    elif any(name.startswith("ssl_") for name in chosen):
+        raise SettingError(where, sorted(chosen), "for TLS to the Sentinels, ssl must be True in it")
     return {**own, **always(), "decode_responses": True}
-
-
-def checking_host(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of a client that compares the server's certificate with the host's name.
-
-    Before release 6, redis-py accepted the certificate of another host. A check that the user has disabled stays so.
-    """
-    kind = options.get("connection_class")
-    uses_tls = isinstance(kind, type) and issubclass(kind, (SSLConnection, AsyncSSLConnection))
-    if not uses_tls or options.get("ssl_cert_reqs", "required") in (None, "none", ssl.CERT_NONE):
-        return dict(options)
-    return {"ssl_check_hostname": True, **options}
 
 
 def kept_alive(options: Mapping[str, Any]) -> dict[str, Any]:

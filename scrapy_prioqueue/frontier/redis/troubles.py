@@ -111,13 +111,32 @@ LASTING = (
         "the server has no such database: correct the number at the end of PRIOQUEUE_REDIS_URL",
     ),
     Meaning(
-        r"CERTIFICATE_VERIFY_FAILED",
-        "trust the server's certificate with ssl_ca_certs in PRIOQUEUE_REDIS_OPTIONS, and use the host name in"
-        " the certificate",
+        r"CERTIFICATE_VERIFY_FAILED.*(Hostname|IP address) mismatch",
+        "the server's certificate is for another host name: use one of its names in PRIOQUEUE_REDIS_URL, or disable"
+        " this check with ssl_check_hostname=False in PRIOQUEUE_REDIS_OPTIONS",
     ),
     Meaning(
-        r"ALERT_CERTIFICATE_REQUIRED",
+        r"CERTIFICATE_VERIFY_FAILED.*(has expired|not yet valid)",
+        "renew the server's certificate, or correct the clock of this machine",
+    ),
+    Meaning(
+        r"CERTIFICATE_VERIFY_FAILED",
+        "trust the authority that has signed the server's certificate: set ssl_ca_certs in PRIOQUEUE_REDIS_OPTIONS to"
+        " the file of its certificate",
+    ),
+    Meaning(
+        r"ALERT_(CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE)",
         "the server requires a client certificate: set ssl_certfile and ssl_keyfile in PRIOQUEUE_REDIS_OPTIONS",
+    ),
+    Meaning(
+        r"ALERT_(UNKNOWN_CA|BAD_CERTIFICATE|CERTIFICATE_\w+|UNSUPPORTED_CERTIFICATE|ACCESS_DENIED)",
+        "the server rejects the client certificate (ssl_certfile in PRIOQUEUE_REDIS_OPTIONS): use a valid one that was"
+        " signed by an authority that the server trusts",
+    ),
+    Meaning(
+        r"UNSUPPORTED_PROTOCOL|ALERT_PROTOCOL_VERSION|NO_PROTOCOLS_AVAILABLE|NO_CIPHERS_AVAILABLE",
+        "the server and this machine have no TLS version or cipher in common: change ssl_min_version or ssl_ciphers in"
+        " PRIOQUEUE_REDIS_OPTIONS, or tls-protocols of the server",
     ),
     Meaning(
         r"WRONG_VERSION_NUMBER",
@@ -245,9 +264,18 @@ def _advice(meanings: tuple[Meaning, ...], text: str) -> str:
     return next((meaning.advice for meaning in meanings if re.search(meaning.pattern, text)), "")
 
 
+_CUT_OFF = re.compile(r"closed by server|reset by peer|EOF occurred|Broken pipe|Connection lost")
+
+
 def _doubt_of_tls(text: str, address: str) -> str:
-    if address.startswith("rediss") and "Timeout" in text:
-        return "if the server doesn't speak TLS, use redis:// in PRIOQUEUE_REDIS_URL"
-    if address.startswith("redis:") and re.search(r"closed by server|reset by peer", text):
+    if address.startswith("rediss"):
+        if "Timeout" in text:
+            return "if the server doesn't speak TLS, use redis:// in PRIOQUEUE_REDIS_URL"
+        if _CUT_OFF.search(text):
+            return (
+                "if the server wants a client certificate, set ssl_certfile and ssl_keyfile in PRIOQUEUE_REDIS_OPTIONS,"
+                " to one that was signed by an authority that the server trusts"
+            )
+    elif not address.startswith("unix") and _CUT_OFF.search(text):
         return "if the server speaks TLS, use rediss:// in PRIOQUEUE_REDIS_URL"
     return ""
