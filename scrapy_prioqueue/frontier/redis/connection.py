@@ -24,7 +24,7 @@ from scrapy_prioqueue.address import address_of, parse_address
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, SettingError
 from scrapy_prioqueue.frontier.redis.link import Command
 from scrapy_prioqueue.frontier.redis.locating import ClusterLocator, Locator, locator_of
-from scrapy_prioqueue.frontier.redis.options import always, merged
+from scrapy_prioqueue.frontier.redis.options import always, merged, unusable
 from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, has_shard_channels, scripts_for
 from scrapy_prioqueue.frontier.redis.servers import ServerChanged, Servers
 from scrapy_prioqueue.frontier.redis.troubles import explained, is_displaced, is_forbidden, is_full, is_too_large
@@ -273,10 +273,11 @@ class Connection:
         try:
             self._answer_s = _seconds(chosen.get("socket_timeout", self._timeout_s))
             self._connect_s = _seconds(chosen.get("socket_connect_timeout", self._timeout_s))
+            # By another pool, since a connection that was made counts, even if it isn't used.
+            ConnectionPool(**options).make_connection()  # type: ignore[no-untyped-call]
             pool = ConnectionPool(**options)
-            pool.make_connection()  # type: ignore[no-untyped-call]
         except (TypeError, ValueError, LookupError, AttributeError, exceptions.RedisError) as error:
-            raise SettingError("PRIOQUEUE_REDIS_OPTIONS", sorted(self._options), str(error)) from error
+            raise unusable(self._options, error) from error
         return pool
 
     async def open(self) -> None:
@@ -370,7 +371,7 @@ class Connection:
             # The client checks the types of some options only when it connects.
             if was_sent:
                 raise
-            raise SettingError("PRIOQUEUE_REDIS_OPTIONS", sorted(self._options), str(error)) from error
+            raise unusable(self._options, error) from error
 
     def _watched(self) -> AbstractAsyncContextManager[None]:
         return nullcontext() if self._watch is None else self._watch

@@ -13,7 +13,7 @@ from redis import Connection, ConnectionPool, Redis, exceptions
 from redis.cluster import ClusterNode, RedisCluster
 
 from scrapy_prioqueue.address import Host, address_of, parse_address
-from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, PrioQueueError, SettingError
+from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, PrioQueueError
 from scrapy_prioqueue.frontier.redis.locating import (
     ClusterLocator,
     FixedLocator,
@@ -22,7 +22,7 @@ from scrapy_prioqueue.frontier.redis.locating import (
     located,
     locator_of,
 )
-from scrapy_prioqueue.frontier.redis.options import blocking_options
+from scrapy_prioqueue.frontier.redis.options import blocking_options, unusable
 from scrapy_prioqueue.frontier.redis.troubles import explained, is_displaced, is_forbidden, is_full
 
 FAILURES = (exceptions.RedisError, OSError)
@@ -131,18 +131,17 @@ class Link:
     @cached_property
     def client(self) -> Redis:
         """The client of `redis`; it raises its own errors, not ours."""
+        options = blocking_options(self._parts, self._options, self._timeout_s)
         try:
-            options = blocking_options(self._parts, self._options, self._timeout_s)
             if self._name and not {"client_name", "redis_connect_func"} & options.keys():
                 options["redis_connect_func"] = self._greet
             if self._locator is not None:
                 options["connection_class"] = located(options.get("connection_class", Connection), self._locator)
+            # By another pool, since a connection that was made counts, even if it isn't used.
+            ConnectionPool(**options).make_connection()
             pool = ConnectionPool(**options)
-            pool.make_connection()
-        except SettingError:
-            raise
         except (TypeError, ValueError, LookupError, AttributeError, exceptions.RedisError) as error:
-            raise SettingError("PRIOQUEUE_REDIS_OPTIONS", sorted(self._options), str(error)) from error
+            raise unusable(self._options, error) from error
         return Redis(connection_pool=pool)
 
     def client_of_all_keys(self) -> Any:

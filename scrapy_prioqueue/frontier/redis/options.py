@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import re
 import socket
 from collections.abc import Mapping
 from typing import Any
 
+import redis
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.connection import SSLConnection as AsyncSSLConnection
 from redis.backoff import NoBackoff
@@ -15,7 +17,7 @@ from redis.retry import Retry
 
 from scrapy_prioqueue.address import Address, address_of
 from scrapy_prioqueue.errors import SettingError
-from scrapy_prioqueue.frontier.redis.tls import OPTIONS, FreshConnection, refuse_tls, tls_options
+from scrapy_prioqueue.frontier.redis.tls import OPTIONS, FreshConnection, plain_options, tls_options
 
 SENTINEL_OPTIONS = "sentinel_kwargs"
 """Option with further keyword arguments of connections to Sentinels; redis-py's own name."""
@@ -33,6 +35,17 @@ _OF_CLIENTS = {
 }
 """Options of redis-py's clients that connections don't have, and why they can't be used."""
 
+_OBJECTS = (
+    "connection_class",
+    "credential_provider",
+    "encoder_class",
+    "event_dispatcher",
+    "parser_class",
+    "redis_connect_func",
+    "socket_keepalive_options",
+)
+"""Options whose values are no text or numbers."""
+
 KEEPALIVE_S = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Seconds of silence before the first probe, by its names on Linux and macOS, seconds between probes, and the number of
 probes without an answer after which a connection is lost: firewalls and NATs forget silent connections after minutes.
@@ -41,7 +54,8 @@ probes without an answer after which a connection is lost: firewalls and NATs fo
 
 def always() -> dict[str, Any]:
     """Return options that override the user's: replies are bytes, and the client repeats nothing by itself."""
-    return {"encoding": "utf-8", "decode_responses": False, "protocol": 2, "retry": Retry(NoBackoff(), 0)}
+    texts = {"encoding": "utf-8", "encoding_errors": "strict", "decode_responses": False}
+    return {**texts, "protocol": 2, "retry": Retry(NoBackoff(), 0)}
 
 
 def merged(parsed: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,8 +68,11 @@ def merged(parsed: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
     Raises:
         SettingError: one of them can't be used.
     """
-    found = {**parsed, **options}
+    found = {name: value for name, value in {**parsed, **options}.items() if _is_set(name, value)}
     found.pop(SENTINEL_OPTIONS, None)
+    for name in _OBJECTS:
+        if isinstance(found.get(name), str):
+            raise SettingError(OPTIONS, [name], "must be an object, which can't be given in a URL")
     for name, why in _OF_CLIENTS.items():
         if found.pop(name, None):
             raise SettingError(OPTIONS, [name], why)
@@ -67,9 +84,25 @@ def merged(parsed: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
         if kind is AsyncSSLConnection:
             found["connection_class"] = FreshConnection
     elif kind is None:
-        refuse_tls(found)
-        found.pop("ssl", None)
+        found = plain_options(found)
     return kept_alive(found)
+
+
+def _is_set(name: str, value: Any) -> bool:
+    """Return whether an option isn't the client's default; None means something only for some of them."""
+    return value is not None or name in ("socket_timeout", "socket_connect_timeout", "ssl_cert_reqs")
+
+
+def unusable(options: Mapping[str, Any], error: Exception) -> SettingError:
+    """Return our error for that of a client.
+
+    Args:
+        options: the user's.
+    """
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if unknown:
+        return SettingError(OPTIONS, [unknown[1]], f"connections of redis-py {redis.__version__} have no such option")
+    return SettingError(OPTIONS, sorted(options), str(error))
 
 
 def blocking_options(address: Address, options: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:

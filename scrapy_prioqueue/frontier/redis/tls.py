@@ -53,15 +53,16 @@ def tls_options(options: Mapping[str, Any], *, where: str = OPTIONS) -> dict[str
     return found
 
 
-def refuse_tls(options: Mapping[str, Any]) -> None:
-    """Refuse options of TLS for a connection that doesn't use it.
+def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a connection without TLS.
 
     Raises:
-        SettingError: there are some.
+        SettingError: they ask for TLS.
     """
-    names = sorted(name for name, value in options.items() if name.startswith("ssl") and value not in (None, False))
-    if names:
-        raise SettingError(OPTIONS, names, "for TLS, PRIOQUEUE_REDIS_URL must begin with rediss instead of redis")
+    wanted = sorted(name for name in {"ssl", *_FILES, *_AUTHORITIES} if options.get(name))
+    if wanted:
+        raise SettingError(OPTIONS, wanted, "for TLS, PRIOQUEUE_REDIS_URL must begin with rediss instead of redis")
+    return {name: value for name, value in options.items() if name != "ssl" and not name.startswith("ssl_")}
 
 
 def _verification(value: Any, where: str) -> str:
