@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any
@@ -12,7 +14,8 @@ from redis_server import HOST
 from scrapy_prioqueue.client import FrontierClient
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable, NotPermitted
 from scrapy_prioqueue.frontier import open_seeds
-from scrapy_prioqueue.frontier.base import FrontierConfig
+from scrapy_prioqueue.frontier.base import Batch, FrontierConfig
+from scrapy_prioqueue.frontier.redis.connection import Connection, parse_version
 from scrapy_prioqueue.frontier.redis.items import ItemData, RedisItems
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
@@ -22,10 +25,12 @@ from scrapy_prioqueue.frontier.redis.operators.frontiers import frontier_names, 
 from scrapy_prioqueue.frontier.redis.operators.importer import Importer
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.operators.operator import Operator
+from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES, CLUSTER_RULES
 from tests.contract.backends import RedisBackend, Worker, ack, is_balanced, push
-from tests.support.clusters import Cluster
+from tests.support.clusters import Cluster, call
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer
+from tests.support.waiting import wait_until, wait_until_async
 
 
 @pytest.fixture
@@ -91,6 +96,27 @@ def test_scripts_do_nothing_while_the_hash_slot_moves(
     assert not isinstance(error, FrontierRefused)
     assert "another node" in error.why
     assert (dumps(source), dumps(target)) == before
+
+
+def test_operators_are_told_to_try_again_while_the_hash_slot_moves(
+    cluster: Cluster, one: RedisBackend, keys: Keys, frontier_name: str
+) -> None:
+    worker = one.join()
+    worker.commit(push("a"), push("b"))
+    link = Link(cluster.url)
+    operator, inspector = Operator(link, frontier_name), Inspector(link, frontier_name)
+    operator.depth()
+
+    cluster.begin_move(keys.state, target := cluster.other_primary(keys.state))
+    with pytest.raises(FrontierUnavailable, match="moving.*try again"):
+        operator.drop()
+    cluster.move_keys(keys.state, target)
+    with pytest.raises(FrontierUnavailable, match="moving.*try again"):
+        inspector.status()
+    cluster.end_move(keys.state, target)
+
+    assert operator.drop() == 2
+    link.close()
 
 
 def test_worker_goes_on_where_its_hash_slot_has_moved(cluster: Cluster, one: RedisBackend, keys: Keys) -> None:
@@ -194,6 +220,141 @@ def test_fingerprints_on_another_node_are_refused_with_the_reason(
 
     with pytest.raises(NotPermitted, match=f"PRIOQUEUE_SEEN_NAME.*'{seen_name}', whose hash slot"):
         one.join(seen_name=seen_name)
+
+
+def version_of(cluster: Cluster) -> tuple[int, ...]:
+    info: Any = cluster.nodes[0].client().info("server")
+    return parse_version(info["redis_version"])
+
+
+@pytest.fixture
+def announce(cluster: Cluster) -> Iterator[Callable[[str], None]]:
+    """Makes nodes announce a host name, or an empty one, and prefer it to their address."""
+    if version_of(cluster) < (7, 0):
+        pytest.skip("nodes of Redis before 7.0 announce no host names")
+
+    def announce(name: str, kind: str = "hostname") -> None:
+        for node in cluster.nodes:
+            node.client().config_set("cluster-announce-hostname", name, "cluster-preferred-endpoint-type", kind)
+
+    yield announce
+    announce("", "ip")
+
+
+@pytest.mark.parametrize(("name", "host"), [("localhost", "localhost"), ("", HOST)])
+def test_nodes_are_called_by_the_host_names_that_they_announce(
+    cluster: Cluster, one: RedisBackend, keys: Keys, announce: Callable[[str], None], name: str, host: str
+) -> None:
+    announce(name)
+    target = cluster.other_primary(keys.state)
+    link = Link(cluster.url).at(keys.state)
+    wait_until(lambda: link.place().startswith(host), what="all nodes know the names", within=30)
+    worker = one.join()
+
+    cluster.move(keys.state, target)
+    refused(worker)
+    worker.exchange(worker.last_batch, demand=None)
+
+    assert link.place() == f"{host}:{target.port}"
+    assert worker.depth().workers == 1
+
+
+@pytest.fixture
+def url_of_user(cluster: Cluster) -> Iterator[Callable[[str], str]]:
+    """Makes a user with some rules on all nodes, and returns a URL with it."""
+
+    def url_of(rules: str) -> str:
+        for node in cluster.nodes:
+            call(node, "ACL", "SETUSER", "crawler", "reset", "on", ">secret", *rules.split())
+        return cluster.url.replace("//", "//crawler:secret@")
+
+    yield url_of
+    for node in cluster.nodes:
+        call(node, "ACL", "DELUSER", "crawler")
+
+
+def test_user_with_the_documented_rights_crawls_and_operates(
+    url_of_user: Callable[[str], str], frontier_name: str
+) -> None:
+    backend = RedisBackend(frontier_name, url_of_user(f"{ACL_RULES} {CLUSTER_RULES}"))
+    worker = backend.join()
+    worker.commit(push("a"))
+
+    assert worker.lease_payloads() == ["a"]
+    link = Link(url_of_user(f"{ACL_RULES} {CLUSTER_RULES}"))
+    assert frontier_names(link) == [frontier_name]
+    assert Operator(link, frontier_name).drop() == 0
+    link.close()
+    backend.close()
+
+
+def test_user_that_may_not_look_for_a_node_is_told_the_missing_right(
+    url_of_user: Callable[[str], str], frontier_name: str
+) -> None:
+    url = url_of_user(ACL_RULES)
+    backend = RedisBackend(frontier_name, url)
+
+    with pytest.raises(FrontierRefused, match=re.escape(CLUSTER_RULES)):
+        backend.join()
+    with pytest.raises(FrontierRefused, match=re.escape(CLUSTER_RULES)):
+        Inspector(Link(url), frontier_name).status()
+    backend.close()
+
+
+def test_server_that_is_no_cluster_is_named(redis_server: RedisServer, frontier_name: str) -> None:
+    backend = RedisBackend(frontier_name, redis_server.url.replace("redis:", "redis+cluster:"))
+
+    with pytest.raises(FrontierRefused, match="this is no cluster"):
+        backend.join()
+    backend.close()
+
+
+def test_bell_is_heard_at_the_node_of_the_frontier_until_that_moves(
+    cluster: Cluster, one: RedisBackend, keys: Keys
+) -> None:
+    if version_of(cluster) < (7, 0):
+        pytest.skip("Redis before 7.0 has no shard channels, and sends messages to all nodes")
+    first, second = one.join("w1"), one.join("w2")
+    rings: list[int] = []
+
+    async def listen() -> str:
+        bell = asyncio.ensure_future(first.frontier.listen(lambda: rings.append(1)))
+        await wait_until_async(is_heard, what="the bell is heard", within=30)
+        await second.frontier.exchange([Batch(1, [push("a")])], None)
+        await wait_until_async(has_rung, what="the bell rings", within=30)
+        await asyncio.to_thread(cluster.move, keys.state, cluster.other_primary(keys.state))
+        (ended,) = await asyncio.gather(bell, return_exceptions=True)
+        return str(ended)
+
+    async def is_heard() -> bool:
+        return bool(call(cluster.primary_of(keys.state), "PUBSUB", "SHARDNUMSUB", keys.bell)[1])
+
+    async def has_rung() -> bool:
+        return bool(rings)
+
+    # It asks for more than there is.
+    first.lease(1)
+    assert "has moved to another node" in run(listen())
+
+
+def test_bell_of_redis_before_7_is_heard_at_every_node(cluster: Cluster, keys: Keys) -> None:
+    channel, node = keys.bell, cluster.primary_of(keys.state)
+    connection = Connection(cluster.url, version=(6, 2))
+    rings: list[int] = []
+
+    async def listen() -> None:
+        bell = asyncio.ensure_future(connection.listen(channel, lambda: rings.append(1)))
+
+        async def has_rung() -> bool:
+            call(node, "PUBLISH", channel, "")
+            return bool(rings)
+
+        await wait_until_async(has_rung, what="the bell rings", within=30)
+        bell.cancel()
+        await asyncio.gather(bell, return_exceptions=True)
+
+    run(listen())
+    run(connection.close())
 
 
 def test_doctor_says_where_the_hash_slot_is(cluster: Cluster, frontier_name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, TimeoutError, as_completed
@@ -33,6 +34,9 @@ NEWS_S = 10.0
 """Seconds for which what one Sentinel has announced counts, although the others don't know it."""
 
 T = TypeVar("T")
+
+
+_MOVED = re.compile(r"(?:MOVED )+\d+ ([^?]+):(\d+)$")
 
 
 class Locator(ABC):
@@ -222,9 +226,11 @@ class ClusterLocator(Locator):
 
     def learn(self, error: BaseException) -> None:
         """If this is a ``MOVED``, ask the node that it names next, which may know more than others."""
-        host = (error.host, int(error.port)) if isinstance(error, MovedError) else ("", 0)
-        if not host[0]:
+        # redis-py 5 makes a MovedError only for its own clients of clusters, without the word in its text.
+        found = _MOVED.match(f"MOVED {error}" if isinstance(error, MovedError) else str(error))
+        if found is None:
             return
+        host = found[1], int(found[2])
         with self._lock:
             self._known = [host, *(known for known in self._known if known != host)]
 
@@ -285,8 +291,12 @@ def _ask_for_slots(asked: Host, options: Mapping[str, Any]) -> Any:
 
 def _host_of(node: Sequence[Any], asked: Host) -> Host:
     """Return the address of a node; one without a name is at that of the node that was asked."""
-    name, port, *_ = node
-    return name.decode() if name and name != b"?" else asked[0], int(port)
+    name, port, *rest = node
+    if name == b"?":
+        # Nodes are to be called by host names, but this one has announced none.
+        more = rest[1] if len(rest) > 1 else []
+        name = dict(zip(more[::2], more[1::2], strict=False)).get(b"ip")
+    return name.decode() if name else asked[0], int(port)
 
 
 def locator_of(address: Address, options: Mapping[str, Any], timeout_s: float) -> Locator | None:

@@ -20,6 +20,9 @@ ACL_RULES = (
 BLOOM_RULES = "+bf.insert +bf.exists +bf.reserve +bf.scandump +bf.loadchunk"
 """Further rules for filters of RedisBloom, since older releases put its commands in no category."""
 
+CLUSTER_RULES = "+cluster|slots"
+"""Further rules for a cluster, on all its nodes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
@@ -38,6 +41,8 @@ _NOT_OFFERED = r"unknown (sub)?command|unsupported command|command.* (not (allow
 """How servers, and proxies in front of them, refuse commands that they don't offer."""
 
 _MOVED = r"MovedError|\bMOVED\b"
+
+_ASK = r"AskError|\bASK \d"
 
 _TOO_LARGE = r"max request size exceeded|invalid bulk length|too big (m?bulk|inline)|invalid multibulk length"
 
@@ -61,6 +66,14 @@ LASTING = (
         r"AuthenticationError|\bNOAUTH\b|\bWRONGPASS\b",
         "set user and password in PRIOQUEUE_REDIS_URL (redis://user:password@host:port/0, special characters"
         " percent-encoded) or as username and password in PRIOQUEUE_REDIS_OPTIONS",
+    ),
+    Meaning(
+        r"no permissions to run the 'cluster\b",
+        f"give the Redis user, on all nodes, what it needs to find the frontier: ACL SETUSER <user> {CLUSTER_RULES}",
+    ),
+    Meaning(
+        r"cluster support disabled",
+        "this is no cluster: begin PRIOQUEUE_REDIS_URL with redis:// (rediss:// for TLS)",
     ),
     Meaning(
         r"NoPermissionError|\bNOPERM\b|ACL failure in script|The user executing the script can't",
@@ -170,7 +183,7 @@ PASSING = (
         "the cluster has no node for the frontier's hash slot now",
     ),
     Meaning(
-        rf"non local key|TryAgainError|\bTRYAGAIN\b|AskError|{_MOVED}",
+        rf"non local key|TryAgainError|\bTRYAGAIN\b|{_ASK}|{_MOVED}",
         "the frontier's hash slot is moving, or has moved, to another node of the cluster: try again",
     ),
     Meaning(r"\bBUSY\b", "another script is taking too long: SCRIPT KILL ends it"),
@@ -189,7 +202,7 @@ PASSING = (
 """Errors that may pass before the next attempt."""
 
 _DISPLACED = re.compile(
-    rf"\b(READONLY|MASTERDOWN|LOADING|CLUSTERDOWN)\b|ReadOnly|MasterDown|BusyLoading|ClusterDown|AskError|{_MOVED}"
+    rf"\b(READONLY|MASTERDOWN|LOADING|CLUSTERDOWN)\b|ReadOnly|MasterDown|BusyLoading|ClusterDown|{_ASK}|{_MOVED}"
 )
 
 _ARGUMENTS = re.compile(
