@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
@@ -38,7 +39,9 @@ BATCH_BYTES = 2**20
 
 RETRY_S = 0.5
 LONGEST_RETRY_S = 5.0
-"""Seconds from a failure to the next attempt: doubled after each failure, up to the maximum."""
+"""Seconds from a failure to the next attempt: doubled after each failure, up to the maximum, and reduced by up to half
+at random so that a fleet doesn't retry in step.
+"""
 
 
 class RedisPipeline:
@@ -176,7 +179,7 @@ class ItemWriter:
             if trouble is None:
                 retry_s = RETRY_S
             elif self._may_wait():
-                self._pause = pause(retry_s)
+                self._pause = pause(retry_s * random.uniform(0.5, 1))
                 with suppress(CancelledError):
                     yield self._pause
                 retry_s = min(2 * retry_s, LONGEST_RETRY_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
@@ -33,7 +34,9 @@ REPORT_S = 0.1
 
 RETRY_S = 2.0
 REFUSED_RETRY_S = 30.0
-"""Seconds from a failure to the next try: after a passing one, and after one that an operator has to fix."""
+"""Seconds from a failure to the next try: after a passing one, reduced by up to half at random so that a fleet doesn't
+retry in step, and after one that an operator has to fix.
+"""
 
 
 class SeedHost(Protocol):
@@ -192,7 +195,8 @@ class Reader:
         error = failure.value
         self._settled[:0] = settled
         is_passing = isinstance(error, (FrontierUnavailable, FrontierFull)) and not isinstance(error, FrontierRefused)
-        self._take_at = self._report_at = self._clock() + (RETRY_S if is_passing else REFUSED_RETRY_S)
+        retry_s = RETRY_S * random.uniform(0.5, 1) if is_passing else REFUSED_RETRY_S
+        self._take_at = self._report_at = self._clock() + retry_s
         self._has_full_batch = False
         if is_passing:
             self._say("away", f"Seeds are not read for now: {error}")

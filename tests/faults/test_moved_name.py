@@ -1,0 +1,60 @@
+"""A managed service fails over during a crawl: its name leads to the new primary, and the old one lives on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from shop_chaos.proxy import FaultProxy
+from shop_chaos.view import FrontierView
+
+from tests.support.forks import StartFork
+from tests.support.processes import StartProcess
+from tests.support.servers import RedisServer, StartServer, replica_of
+from tests.support.shop import Shop
+from tests.support.waiting import wait_until
+
+WORKERS = ("worker-1", "worker-2")
+
+SETTINGS = {"PRIOQUEUE_REDIS_TIMEOUT": 2.0}
+
+
+def demote(old: RedisServer, new: RedisServer) -> None:
+    """Make it a replica of the new primary; its connections stay open."""
+    old.client().replicaof("127.0.0.1", str(new.port))
+
+
+def freeze(old: RedisServer, new: RedisServer) -> None:
+    """Stop it; its connections stay open, and nothing is answered."""
+    old.freeze()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("end", [demote, freeze])
+def test_invariant_1_name_that_leads_to_the_new_primary_is_followed(
+    end: Callable[[RedisServer, RedisServer], None],
+    tmp_path: Path,
+    start_process: StartProcess,
+    start_fork: StartFork,
+    redis_server_factory: StartServer,
+    frontier_name: str,
+) -> None:
+    old = redis_server_factory()
+    new = replica_of(old, redis_server_factory)
+    with FaultProxy(old.port) as name:
+        shop = Shop(tmp_path, start_process, start_fork, old, frontier_name, products=100, latency=0.1)
+        url = f"redis://127.0.0.1:{name.port}/0"
+        workers = [shop.start(worker, {**SETTINGS, "PRIOQUEUE_REDIS_URL": url}) for worker in WORKERS]
+        shop.wait_until_fetched(0.2)
+
+        wait_until(lambda: old.client().wait(1, 100), what="the replica follows", within=20)
+        new.client().replicaof("NO", "ONE")
+        name.lead_to(new.port)
+        end(old, new)
+        shop.frontier = FrontierView(new.client(), frontier_name)
+        for worker in workers:
+            worker.ends()
+
+    shop.check_complete(repeated_at_most=len(shop.pages) // 50)
+    assert shop.frontier.check_books() == shop.frontier.counts()["done"]
