@@ -1,4 +1,4 @@
-"""Downloads pages and judges the requests that their callback yields; nothing is stored."""
+"""Downloads pages and checks the requests that their callback yields; nothing is stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from scrapy_prioqueue.errors import EncodeError
 from scrapy_prioqueue.printable import in_a_line
 
 MOST = 200
-"""Maximum number of requests of a page that are looked at."""
+"""Maximum number of requests of a page that are checked."""
 
 _ALONE: Mapping[str, Any] = {
     "SCHEDULER": "scrapy.core.scheduler.Scheduler",
@@ -45,7 +45,7 @@ class Sampled:
 
     Args:
         pages: number of pages whose callback ran to its end.
-        requests: number of requests that were looked at.
+        requests: number of requests that were checked.
         refused: responses that no callback got.
     """
 
@@ -112,7 +112,7 @@ class _Asked:
     def not_looked_at(self, why: str) -> None:
         """Report that no callback got the page."""
         self._is_reported = True
-        text = f"{in_a_line(self.url)} was not looked at: {why}"
+        text = f"{in_a_line(self.url)} was not checked: {why}"
         self._sampled.findings.append(found("warning", "sample", text, "samples"))
 
     def raised(self, page: _Page) -> None:
@@ -135,7 +135,7 @@ class _Asked:
 
 
 class _Judge:
-    """A spider middleware, the last that sees the output of callbacks; judges the requests, and drops everything."""
+    """A spider middleware, the last that sees the output of callbacks; checks the requests, and drops everything."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler

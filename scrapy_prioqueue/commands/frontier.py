@@ -42,7 +42,7 @@ class _Verbs(dict[str, ArgumentParser]):
 
 
 class FrontierCommand(ScrapyCommand):
-    """Inspect and change a frontier, whether or not a fleet is crawling."""
+    """Inspect and control a frontier, whether workers are running or not."""
 
     requires_project = False
     requires_crawler_process = False
@@ -59,12 +59,12 @@ class FrontierCommand(ScrapyCommand):
 
     def short_desc(self) -> str:
         """Return the line for Scrapy's list of commands."""
-        return "Look into a shared crawl, and work on it"
+        return "Inspect and control a shared crawl"
 
     def long_desc(self) -> str:
         """Return the first paragraph of the help."""
         return (
-            "Look into the frontier of a shared crawl, and work on it, while workers are crawling or not."
+            "Inspect and control the frontier of a shared crawl, whether workers are running or not."
             " 'scrapy frontier VERB --help' shows the options of a verb, with examples."
         )
 
@@ -212,7 +212,7 @@ def _interruptible() -> Iterator[None]:
 def _add_common(parser: ArgumentParser, *, default: str | None = None, arguments: str = "arguments") -> None:
     group = parser.add_argument_group("Frontier")
     group.add_argument("--name", default=default, help="name of the frontier (default: PRIOQUEUE_NAME)")
-    group.add_argument("--spider", default=default, help="spider whose frontier is meant (default: the only one)")
+    group.add_argument("--spider", default=default, help="spider whose frontier to use (default: the only one)")
     group.add_argument("-a", dest=arguments, action="append", default=[], metavar="NAME=VALUE",
                        help="argument of the spider that PRIOQUEUE_NAME contains (may be repeated)")  # fmt: skip
     group.add_argument("--url", default=default, help="URL of the server (default: PRIOQUEUE_REDIS_URL)")

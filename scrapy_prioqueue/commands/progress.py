@@ -51,7 +51,7 @@ class Work:
         self._bar.update(self._task, description=self._doing, completed=done, total=self.total, text=str(self))
 
     def look(self, looked_at: int, expected: int) -> None:
-        """Add requests that were looked at, and requests that are still to be looked at."""
+        """Add requests that were read, and requests that are still to be read."""
         if expected:
             self.total = (self.total or 0) + expected
         self.note(self.done + looked_at)
@@ -76,11 +76,11 @@ def working(doing: str, total: int | None = None) -> Iterator[Work]:
 
 @contextmanager
 def looking(context: Context) -> Iterator[Work]:
-    """Show how many of the frontier's requests have been looked at."""
+    """Show how many of the frontier's requests have been read."""
     requests = context.inspector.requests
-    with working("looking at requests") as work:
+    with working("reading requests") as work:
         requests.progress = work.look
-        context.so_far = lambda: f"{work} requests looked at"
+        context.so_far = lambda: f"{work} requests read"
         try:
             yield work
         finally:

@@ -112,9 +112,9 @@ class Letters:
 
     Args:
         rows: the first ones.
-        count: number of those selected, if all were looked at.
-        looked_at: number of letters that were looked at.
-        is_cut: more letters are kept than were looked at.
+        count: number of those selected, if all letters were searched.
+        looked_at: number of letters that were searched.
+        is_cut: more letters are kept than were searched.
         reasons: number of letters by reason, of all that are kept.
         now_ms: time of the reading.
     """

@@ -118,8 +118,8 @@ def test_requests_of_a_sample_are_judged_and_leave_nothing(project: Path, site: 
     assert ran.returncode == 1, ran.stderr
     local = f"checked_spiders.py:19 2 of the 3 requests of {site.url('/')} would stay in their worker: meta['key']"
     assert local in ran.stdout
-    assert f"{site.url('/none')} was not looked at: " in ran.stdout
-    assert "(3 requests, 1 of 2 pages looked at)" in ran.stdout
+    assert f"{site.url('/none')} was not checked: " in ran.stdout
+    assert "(3 requests, 1 of 2 pages checked)" in ran.stdout
     assert not site.count("/1")
     assert not (project / "items.jl").exists()
 
@@ -135,8 +135,8 @@ def test_a_spider_is_not_called_ready_if_a_sample_could_not_be_looked_at(project
         ran = _sampled("raising", "--sample", url, "--sample", "nourl", "--callback", callback)
         assert (ran.returncode, "ready for several" in ran.stdout) == (1, False), ran.stdout
         assert ran.stdout.count(f"the callback of {url} raised {error}") == 1
-        assert "nourl was not looked at: ValueError" in ran.stdout
-        assert ", 0 of 2 pages looked at)" in ran.stdout
+        assert "nourl was not checked: ValueError" in ran.stdout
+        assert ", 0 of 2 pages checked)" in ran.stdout
 
 
 @pytest.mark.parametrize("has_start", [False, True])

@@ -100,7 +100,7 @@ def test_leased_for_what_only_its_worker_has(run: Run, backend: RedisBackend) ->
 
     assert "its page is done, and 2 requests that it led to" in explained.out
     assert run("explain", URL, "--json").json["reasons"][0]["facts"]["kept"] == 2
-    assert "3 more in the memory of their workers; 1 page stays leased for them" in run("status").out
+    assert "3 more in the memory of their workers; 1 page stays leased until these are done" in run("status").out
     assert "kept" in run("workers").out
     (found,) = run("workers", "--json").json
     assert (found["kept"], found["kept_pages"]) == (3, 1)

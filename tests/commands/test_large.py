@@ -61,7 +61,7 @@ def test_first_slots_are_those_of_all(
     assert [slot["pending"] for slot in first("pending")] == [slot["pending"] for slot in pending]
     found = run("slots", "-n", "7", "--json").json
     assert (found["count"], found["sort"], found["slots"]) == (42, "order", whole["order"])
-    assert "in the order to be served" in run("slots").out
+    assert "in serving order" in run("slots").out
 
 
 def test_first_slots_cost_the_same_for_any_number(

@@ -101,7 +101,7 @@ def test_limit_is_changed_bit_by_bit_and_taken_back(run: Run, backend: RedisBack
     worker.commit(*(page(f"https://a.shop.example/{number}") for number in range(9)))
 
     shown = run("limit", "a.shop.example", "--delay", "0.3", "--concurrency", "0").out
-    assert shown.startswith("a.shop.example, for the whole fleet from now on:\n")
+    assert shown.startswith("a.shop.example, from now on for all workers:\n")
     assert "operator  delay 0.3 s, concurrency any" in shown
     assert "operator  delay 0.3 s, concurrency any, burst 9" in run("limit", "a.shop.example", "--burst", "9").out
     assert len(worker.lease(20)) == 9
@@ -125,7 +125,7 @@ def test_a_slot_that_its_site_has_closed_is_shown_and_opened(run: Run, backend: 
     assert run("limit", "a.example", "--json").json["now"]["closed_until_ms"] > 0
     shown = run("limit", "a.example", "--open").out
 
-    assert shown.startswith("a.example, for the whole fleet from now on:\n")
+    assert shown.startswith("a.example, from now on for all workers:\n")
     assert "closed" not in shown
     assert "next      at any time" in shown
     assert len(worker.lease(1)) == 1
@@ -186,7 +186,9 @@ def test_a_crawl_that_is_over_takes_neither_limits_nor_budgets(run: Run, backend
     for verb, *options in (("limit", "--delay", "1"), ("limit", "--open"), ("budget", "--pages", "1")):
         ran = run(verb, "a", *options)
         assert (ran.code, ran.out) == (1, "")
-        assert re.search(r"the crawl of frontier 'test-.*' ended at 20.*; (limits|caps) of operators last as", ran.err)
+        assert re.search(
+            r"the crawl of frontier 'test-.*' ended at 20.*; (limits|caps) that operators set last", ran.err
+        )
     assert run("limit").out.startswith("no slot has a limit; the crawl of frontier")
     for args in (("limit",), ("limit", "a"), ("budget",), ("budget", "a")):
         ran = run(*args)
@@ -260,7 +262,7 @@ def test_budget_without_budgets_of_the_workers_is_warned_of(run: Run, backend: R
     backend.join("w1")
 
     assert run("budget").out == "no budget key has been used yet\n"
-    assert "no worker has PRIOQUEUE_BUDGETS" in run("budget", "a", "--pages", "9").out
+    assert "no worker sets PRIOQUEUE_BUDGETS" in run("budget", "a", "--pages", "9").out
     assert run("budget", "--json").json[0]["caps"]["pages"]["source"] == "operator"
 
 

@@ -216,7 +216,7 @@ def test_pickles_are_read_only_where_that_is_allowed(theirs: Theirs, run: Run, f
 
     assert refused.code == 2
     assert "--allow-pickle" in refused.err
-    assert "whoever can write to that server" in allowed.err
+    assert "anyone who can write to that server" in allowed.err
 
 
 def test_a_pickle_that_names_anything_but_data_is_not_read(

@@ -57,8 +57,8 @@ def interrupted_at(script: str, number: int, with_signal: int, patch: pytest.Mon
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("move", ".", "--tier", "low", "--yes"), r"so far 100 moved, \d+ of 500 requests looked at; the same"),
-        (("remove", ".", "--yes"), r"so far 100 removed, \d+ of 500 requests looked at; the same command does the"),
+        (("move", ".", "--tier", "low", "--yes"), r"so far 100 moved, \d+ of 500 requests read; the same"),
+        (("remove", ".", "--yes"), r"so far 100 removed, \d+ of 500 requests read; the same command does the"),
         (("push", "--file", "FILE"), r"so far 100 of about [\d,]+ pushed; repeated, these count as seen before"),
     ],
     ids=["move", "remove", "push"],
@@ -88,16 +88,19 @@ def test_a_verb_that_is_interrupted_says_how_far_it_got(
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("find", "."), "; so far [1-9]\\d* of [45]\\d\\d requests looked at"),
+        (("find", "."), "; so far [1-9]\\d* of [45]\\d\\d requests read"),
         (
             ("move", ".", "--tier", "low", "--dry-run"),
-            "; so far [1-9]\\d* of [45]\\d\\d requests looked at, nothing moved",
+            "; so far [1-9]\\d* of [45]\\d\\d requests read, nothing moved",
         ),
-        (("remove", ".", "--dry-run"), "; so far [1-9]\\d* of [45]\\d\\d requests looked at, nothing removed"),
+        (("remove", ".", "--dry-run"), "; so far [1-9]\\d* of [45]\\d\\d requests read, nothing removed"),
         (("dead", "replay"), "; so far nothing was put back"),
         (("dead", "purge"), "; so far nothing was deleted"),
         (("dead",), ""),
-        (("export", "FILE"), "; so far 0 of 500 requests written; import refuses a part of an export, so repeat it"),
+        (
+            ("export", "FILE"),
+            "; so far 0 of 500 requests written; the export is incomplete, and import rejects it: run export again",
+        ),
     ],
 )
 def test_a_verb_that_is_interrupted_before_it_changes_anything_says_so(

@@ -410,9 +410,9 @@ def test_pause_and_resume(run: Run, worker: Worker) -> None:
     assert run("pause").out.startswith("paused: 1 worker")
     assert urls(worker) == []
     assert "paused" in run("status").out
-    assert run("resume").out == "resumed: it was paused\n"
+    assert run("resume").out == "resumed: the crawl was paused\n"
     assert urls(worker) == [URL]
-    assert run("resume").out == "it was neither paused nor drained\n"
+    assert run("resume").out == "the crawl was neither paused nor drained\n"
 
 
 def test_drain(run: Run, worker: Worker) -> None:
@@ -448,7 +448,7 @@ def test_evict(run: Run, worker: Worker, backend: RedisBackend) -> None:
     gone = backend.join("gone", tiers=TIERS, clock=None)
     assert urls(gone) == [URL]
 
-    assert "it may live" in run("workers", "--evict", "gone").err
+    assert "if it is still running" in run("workers", "--evict", "gone").err
     assert run("workers", "--evict", "gone", "--yes").out.startswith("1 leases taken from 'gone'")
 
     assert urls(worker) == [URL]

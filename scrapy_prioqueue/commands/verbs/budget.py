@@ -1,4 +1,4 @@
-"""`scrapy frontier budget`: list the budget keys, or show and change the caps of one while a fleet is crawling."""
+"""`scrapy frontier budget`: list the budget keys, or show and change the caps of one while the crawl runs."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from scrapy_prioqueue.settings.policies import budgets, byte_count
 from scrapy_prioqueue.settings.readers import limit, seconds
 
 WIDE = 140
-"""Columns from which on there is room for the caps in the list."""
+"""Minimum width of a terminal on which the list shows the caps, in columns."""
 
 
 class BudgetVerb(Verb):
     """Lists the budget keys, or shows or changes the caps of one."""
 
     name = "budget"
-    summary = "budgets by key: use and caps, change while the crawl runs"
+    summary = "budgets by key: show use and caps, change caps while the crawl runs"
     syntax = "[KEY]"
     examples = ("", "example.com", "example.com --pages 5000", "'*' --seconds 3600")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         what = "usually a registered domain; * for all without caps of their own"
         parser.add_argument("key", nargs="?", metavar="KEY", help=what)
-        parser.add_argument("--pages", metavar="N", help="requests fetched")
-        parser.add_argument("--renders", metavar="N", help="requests rendered by a browser")
-        parser.add_argument("--bytes", metavar="N", help="bytes of response bodies, such as 5e8")
-        parser.add_argument("--seconds", metavar="S", help="seconds of downloading and processing")
+        parser.add_argument("--pages", metavar="N", help="maximum number of requests fetched")
+        parser.add_argument("--renders", metavar="N", help="maximum number of requests rendered by a browser")
+        parser.add_argument("--bytes", metavar="N", help="maximum bytes of response bodies, such as 5e8")
+        parser.add_argument("--seconds", metavar="S", help="maximum seconds of downloading and processing")
         parser.add_argument("--reset", action="store_true", help="remove the operators' caps; the settings apply again")
         add_limit(parser, 30)
 
@@ -52,7 +52,9 @@ class BudgetVerb(Verb):
             raise Stop("--reset removes all that operators have set; give no values with it", WRONG_USE)
         if not options.reset and wanted == Budget():
             return _show(context, options.key)
-        context.open_state("caps of operators last as long as a crawl; PRIOQUEUE_BUDGETS sets those of the next one")
+        context.open_state(
+            "caps that operators set last until the end of the crawl; PRIOQUEUE_BUDGETS sets those of the next crawl"
+        )
         operator_of(context).budget(options.key, None if options.reset else wanted)
         _show(context, options.key)
         if not context.output.as_json:
@@ -124,7 +126,7 @@ def _cap_row(budget: BudgetFound, what: str) -> Sequence[Cell]:
 def _advice(context: Context, state: State, key: str) -> Sequence[str]:
     """Return lines about what else the operator should do after changing a budget."""
     if not state.policy.has_budgets:
-        return ["no worker has PRIOQUEUE_BUDGETS, so nothing is counted yet: set it, if only to {}"]
+        return ["no worker sets PRIOQUEUE_BUDGETS, so nothing is counted yet: set it, even to {}"]
     letters = [stored for stored in context.inspector.requests.dead() if stored.reason == DEAD_BY_BUDGET]
     if not letters:
         return []

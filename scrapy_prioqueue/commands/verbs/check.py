@@ -31,7 +31,7 @@ _VERDICTS = {
     "warning": "runs on several workers; read the lines marked with ! first",
     "wrong": "not ready for several workers: change the lines marked with ✗",
 }
-_UNKNOWN = "not known to be ready: not every page of --sample could be looked at"
+_UNKNOWN = "not known to be ready: not every page of --sample could be checked"
 _DEFAULT_NAME = "%(spider)s"
 _COUNTS = ("CLOSESPIDER_ITEMCOUNT", "CLOSESPIDER_PAGECOUNT", "CLOSESPIDER_PAGECOUNT_NO_ITEM", "CLOSESPIDER_ERRORCOUNT")
 
@@ -57,10 +57,10 @@ class CheckVerb(Verb):
             action="append",
             default=[],
             metavar="URL",
-            help="also download this page, and look at the requests that are found on it (may be repeated)",
+            help="also download this page, and check the requests that are found on it (may be repeated)",
         )
         parser.add_argument(
-            "-c", "--callback", default="", metavar="NAME", help="method of the spider that gets the samples"
+            "-c", "--callback", default="", metavar="NAME", help="method of the spider that gets the sampled pages"
         )
 
     def run(self, context: Context, options: Namespace) -> int:
@@ -79,7 +79,7 @@ class CheckVerb(Verb):
             findings = in_order([*findings, *sampled.findings])
             is_complete = sampled.pages == len(options.sample)
             pages = f"{number(sampled.pages)} of {counted(len(options.sample), 'page')}"
-            looked_at = f" ({counted(sampled.requests, 'request')}, {pages} looked at)"
+            looked_at = f" ({counted(sampled.requests, 'request')}, {pages} checked)"
         verdict = worst(findings)
         is_unknown = verdict != "wrong" and not is_complete
         last = f"{cls.name}: {_UNKNOWN if is_unknown else _VERDICTS[verdict]}{looked_at}"

@@ -30,10 +30,10 @@ class DashboardVerb(Verb):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS",
-                            help="address to listen on (default: %(default)s)")  # fmt: skip
+                            help="IP address to listen on; 0.0.0.0 for all (default: %(default)s)")  # fmt: skip
         parser.add_argument("--port", type=port, default=PORT, metavar="N",
-                            help="port to listen on, 0 for any that is free (default: %(default)s)")  # fmt: skip
-        parser.add_argument("--token", help=f"password for changes (default: ${VARIABLE}, or a new one)")
+                            help="port to listen on; 0 for any free port (default: %(default)s)")  # fmt: skip
+        parser.add_argument("--token", help=f"token for changes (default: ${VARIABLE}, or a new one)")
         parser.add_argument("--allow-host", action="append", default=[], metavar="NAME",
                             help="name under which browsers reach the dashboard (may be repeated)")  # fmt: skip
 

@@ -28,7 +28,7 @@ class DeadVerb(Verb):
     """Lists, shows, replays and purges dead letters."""
 
     name = "dead"
-    summary = "dead letters: list, show, replay, purge"
+    summary = "dead letters: list, show, replay (put back) or purge (delete) them"
     syntax = "[ACTION] [ID ...]"
     examples = ("", "show 4711", "replay --reason download --newer 2h", "purge --older 30d --dry-run")
     takes_more = ("ids", int)
@@ -118,8 +118,8 @@ def _warn_of_new_crawl(context: Context) -> None:
 
 def _purge(context: Context, options: Namespace) -> int:
     context.so_far = lambda: "nothing was deleted"
-    asked = _asked(context, options, "throw {} away")
-    with working("throwing away", len(asked)) as work:
+    asked = _asked(context, options, "delete {}")
+    with working("deleting", len(asked)) as work:
         context.so_far = lambda: f"{work} deleted; the same command deletes the rest"
         purged = operator_of(context).purge(context.inspector.requests.letters(asked), work.note)
     context.output.show(f"{number(purged)} deleted")

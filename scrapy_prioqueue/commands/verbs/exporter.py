@@ -21,7 +21,7 @@ class ExporterVerb(Verb):
     """Serves metrics until it is interrupted."""
 
     name = "exporter"
-    summary = "serve metrics of frontiers for Prometheus; Ctrl-C ends"
+    summary = "serve metrics of frontiers for Prometheus; Ctrl-C quits"
     syntax = "[NAME...]"
     examples = ("", "books shop --host 0.0.0.0", "--all --port 9500")
     needs_frontier = False
@@ -29,10 +29,15 @@ class ExporterVerb(Verb):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("names", nargs="*", metavar="NAME", help="names of frontiers (default: the one of --name)")
-        parser.add_argument("--all", action="store_true", help="all frontiers of the server, also later ones")
-        parser.add_argument("--port", type=port, default=PORT, help="port; 0 for any free one (default: %(default)s)")
+        parser.add_argument("--all", action="store_true", help="all frontiers of the server, including later ones")
         parser.add_argument(
-            "--host", type=address, default="127.0.0.1", help="IP address; 0.0.0.0 for all (default: %(default)s)"
+            "--port", type=port, default=PORT, help="port to listen on; 0 for any free port (default: %(default)s)"
+        )
+        parser.add_argument(
+            "--host",
+            type=address,
+            default="127.0.0.1",
+            help="IP address to listen on; 0.0.0.0 for all (default: %(default)s)",
         )
 
     def needs_name(self, options: Namespace) -> bool:

@@ -1,4 +1,4 @@
-"""`scrapy frontier limit`: list the limits of slots, or show and change one while a fleet is crawling."""
+"""`scrapy frontier limit`: list the limits of slots, or show and change those of one while the crawl runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LimitVerb(Verb):
     """Lists the limits, or shows or changes that of one slot."""
 
     name = "limit"
-    summary = "limits of slots: list, show, change while the crawl runs"
+    summary = "limits of slots: list, show, or change them while the crawl runs"
     syntax = "[SLOT]"
     examples = (
         "",
@@ -61,7 +61,8 @@ class LimitVerb(Verb):
         has_limit = options.reset or wanted != SlotLimit()
         if has_limit or options.open:
             context.open_state(
-                "limits of operators last as long as a crawl; PRIOQUEUE_SLOTS sets those of the next one"
+                "limits that operators set last until the end of the crawl; PRIOQUEUE_SLOTS sets those of the next"
+                " crawl"
             )
         if options.open:
             operator_of(context).open_slot(options.slot)
@@ -108,7 +109,7 @@ def _show(context: Context, slot: str, *, has_changed: bool) -> int:
     if clock is not None:
         facts += _now(clock, inspector.now_ms())
     document = {"slot": slot, "entries": [_document(entry) for entry in entries], "now": clock}
-    title = f"{slot}{', for the whole fleet from now on' if has_changed else ''}:"
+    title = f"{slot}{', from now on for all workers' if has_changed else ''}:"
     ending = context.ending_notes()
     context.output.found(document, title, pairs(facts), *ending)
     return NOTHING if ending else FINE

@@ -41,17 +41,17 @@ _ANY_URL = "https://shop.example/"
 
 
 class _MigrateVerb(Verb):
-    """Makes a frontier of a crawl that another scheduler has begun."""
+    """Creates a frontier from a crawl that another scheduler has begun."""
 
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--dry-run", action="store_true", help="read and check everything, change nothing")
+        parser.add_argument("--dry-run", action="store_true", help="read and check everything, but change nothing")
         parser.add_argument("--skip-bad", action="store_true", help="leave out requests that can't be moved")
         parser.add_argument(
             "--fingerprints",
             choices=list(ways_by_name()),
-            help="how the fingerprints were computed (default: found out from pending requests)",
+            help="fingerprinter that computed the fingerprints (default: found by comparing pending requests)",
         )
         parser.add_argument(
             "--allow-unmatched",
@@ -162,13 +162,15 @@ class MigrateFromScrapyRedisVerb(_MigrateVerb):
             "--dupefilter-key", metavar="KEY", help="key of its fingerprints (default: SCHEDULER_DUPEFILTER_KEY)"
         )
         parser.add_argument(
-            "--order", choices=("fifo", "lifo"), help="of a queue that is a list (default: by SCHEDULER_QUEUE_CLASS)"
+            "--order",
+            choices=("fifo", "lifo"),
+            help="order of its queue, if that is a list (default: by SCHEDULER_QUEUE_CLASS)",
         )
         parser.add_argument(
-            "--without-requests", action="store_true", help="move only fingerprints; nothing was pending"
+            "--without-requests", action="store_true", help="move only fingerprints, if nothing was pending"
         )
         parser.add_argument(
-            "--without-fingerprints", action="store_true", help="move only requests; pages are fetched again"
+            "--without-fingerprints", action="store_true", help="move only requests, so pages may be fetched again"
         )
         parser.add_argument("--allow-pickle", action="store_true", help="read pickled requests, scrapy-redis's default")
         super().add_arguments(parser)
@@ -179,8 +181,8 @@ class MigrateFromScrapyRedisVerb(_MigrateVerb):
     def source(self, context: Context, options: Namespace) -> Source:
         if options.allow_pickle:
             print(
-                f"scrapy frontier {self.name}: reading pickles, as far as they hold plain data; whoever can write to"
-                " that server decides what is in them",
+                f"scrapy frontier {self.name}: reading pickled requests, if they hold only plain data; anyone who can"
+                " write to that server could have changed them",
                 file=sys.stderr,
             )
         try:
@@ -229,7 +231,7 @@ class MigrateFromJobdirVerb(_MigrateVerb):
         if source.was_killed:
             print(
                 f"scrapy frontier {self.name}: Scrapy was not closed gracefully: requests in progress are lost, with"
-                " all pages found only through them, and some that were done may be there again",
+                " all pages found only through them, and some that are done may be pending again",
                 file=sys.stderr,
             )
         return source

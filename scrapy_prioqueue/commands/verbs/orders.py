@@ -1,4 +1,4 @@
-"""`scrapy frontier pause`, `resume`, `drain` and `stop`: commands to the whole fleet."""
+"""`scrapy frontier pause`, `resume`, `drain` and `stop`: commands to all workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scrapy_prioqueue.commands.writing import add_confirmation, confirm, operato
 
 
 class PauseVerb(Verb):
-    """Makes the fleet start no more requests."""
+    """Makes all workers start no more requests."""
 
     name = "pause"
     summary = "start no more requests, until resume"
@@ -40,16 +40,16 @@ class ResumeVerb(Verb):
         state = context.state()
         orders = [order for order in state.orders if order in ("paused", "drained")]
         if not orders:
-            # It is in the wanted state, unless it is over.
-            context.output.show(context.nothing("it was neither paused nor drained"))
+            # The crawl is in the wanted state, unless it has ended.
+            context.output.show(context.nothing("the crawl was neither paused nor drained"))
             return NOTHING if state.has_ended else FINE
         operator_of(context).order(paused=False, drained=False)
-        context.output.show(context.nothing(f"resumed: it was {' and '.join(orders)}"))
+        context.output.show(context.nothing(f"resumed: the crawl was {' and '.join(orders)}"))
         return FINE
 
 
 class DrainVerb(Verb):
-    """Makes the fleet drop new requests and fetch only pending ones."""
+    """Makes all workers drop new requests and fetch only pending ones."""
 
     name = "drain"
     summary = "fetch what is pending and drop new requests, until resume"
@@ -77,7 +77,9 @@ class StopVerb(Verb):
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--reason", default="stopped", help="finish reason of the workers (default: %(default)s)")
+        parser.add_argument(
+            "--reason", default="stopped", help="reason with which the workers close (default: %(default)s)"
+        )
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:

@@ -116,10 +116,10 @@ def _run(context: Context, options: Namespace, found: Iterator[Stored], change: 
     if options.yes and not options.dry_run:
         count, changed = _change_found(context, found, change)
     else:
-        # In a file, since there may be millions.
+        # The requests are kept in a file, since there may be millions.
         with TemporaryFile() as file:
             with looking(context) as work:
-                context.so_far = lambda: f"{work} requests looked at, nothing {change.done}"
+                context.so_far = lambda: f"{work} requests read, nothing {change.done}"
                 count = _keep(file, found)
             if count:
                 confirm(context, options, change.question.format(number(count)))
@@ -141,10 +141,10 @@ def _change_found(context: Context, found: Iterator[Stored], change: _Change) ->
     def note(done: int) -> None:
         nonlocal changed
         changed = done
-        work.note(work.done, doing=f"{number(done)} {change.done}, looking at requests")
+        work.note(work.done, doing=f"{number(done)} {change.done}, reading requests")
 
     with looking(context) as work:
-        context.so_far = lambda: f"{number(changed)} {change.done}, {work} requests looked at; {_AGAIN}"
+        context.so_far = lambda: f"{number(changed)} {change.done}, {work} requests read; {_AGAIN}"
         changed = change.apply(counted(), note)
     return count, changed
 

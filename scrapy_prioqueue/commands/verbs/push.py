@@ -127,14 +127,14 @@ def _why_no_method(kind: type[Spider] | None, name: object) -> str | None:
 
 
 class _LeftOut:
-    """Requests that can't be pushed: their number, and texts about the first ones."""
+    """Counts the requests that can't be pushed, and keeps messages about the first ones."""
 
     def __init__(self) -> None:
         self.count = 0
         self.texts: list[str] = []
 
     def add(self, text: str) -> None:
-        """Add one."""
+        """Count a request that can't be pushed."""
         self.count += 1
         if self.count <= MOST_LEFT_OUT:
             self.texts.append(text)

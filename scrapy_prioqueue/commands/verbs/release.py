@@ -23,7 +23,13 @@ class ReleaseVerb(Verb):
     takes_more = ("ids", count)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("ids", nargs="+", type=count, metavar="ID", help="id as shown by workers, find and doctor")
+        parser.add_argument(
+            "ids",
+            nargs="+",
+            type=count,
+            metavar="ID",
+            help="id of a request, as shown by status, workers, find and doctor",
+        )
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:
@@ -34,7 +40,7 @@ class ReleaseVerb(Verb):
         for each, stored in zip(options.ids, found, strict=True):
             if stored is None or stored.state != "leased":
                 where = "does not exist" if stored is None else f"is {stored.state}"
-                raise Stop(context.nothing(f"request {each} {where}; only one that a worker holds can be released"))
+                raise Stop(context.nothing(f"request {each} {where}; only a leased request can be released"))
             held.setdefault(stored.worker, []).append(each)
         pages, workers = counted(len(found), "page"), ", ".join(map(repr, held))
         what = f"take {pages} from {workers}; those that end there are fetched twice"

@@ -21,7 +21,7 @@ WATCH_S, RETRY_S = 15.0, 1.0
 
 
 class ScaleVerb(Verb):
-    """Shows how many workers are useful, or keeps that in Redis for autoscalers."""
+    """Shows how many workers are useful, or stores that number in Redis repeatedly, for autoscalers."""
 
     name = "scale"
     summary = "how many workers are useful now, and why; for autoscalers"
@@ -36,7 +36,9 @@ class ScaleVerb(Verb):
             metavar="S",
             help="store the number in Redis every S seconds, as the length of a list (default: %(const)s)",
         )
-        parser.add_argument("--count", type=count, metavar="N", help="end after storing it N times (default: never)")
+        parser.add_argument(
+            "--count", type=count, metavar="N", help="with --watch: quit after storing it N times (default: never)"
+        )
 
     def run(self, context: Context, options: Namespace) -> int:
         adviser = Adviser(context.config)
@@ -68,7 +70,7 @@ def _watch(context: Context, adviser: Adviser, options: Namespace) -> None:
             document: object = advice
             line = f"{counted(advice.workers, 'worker')} useful, {number(advice.running)} running: {advice.why}"
         except (FrontierUnavailable, FrontierFull, FrontierMissing) as error:
-            # A server that comes back empty has lost the number, too, so it is stored again soon.
+            # A server that comes back empty has lost the number, too, so the number is stored again soon.
             trouble, pause_s = str(error), min(options.watch, RETRY_S)
             document, line = {"error": trouble}, f"{trouble}; trying again"
         if not trouble or trouble != before:

@@ -20,14 +20,16 @@ class ShowVerb(Verb):
     examples = ("4711",)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("id", type=count, metavar="ID", help="id as shown by peek, find and dead list")
+        parser.add_argument(
+            "id", type=count, metavar="ID", help="id of a request, as shown by peek, find and dead list"
+        )
 
     def run(self, context: Context, options: Namespace) -> int:
         tiers = context.state().tiers
         with looking(context):
             stored = context.inspector.requests.by_id(options.id) if options.id < 2**64 else None
         if stored is None:
-            what = f"there is no request {options.id} in frontier {context.name!r}; it is done, or never existed"
+            what = f"no request {options.id} in frontier {context.name!r}: it is done, was removed, or never existed"
             raise Stop(context.nothing(what))
         context.output.found(request_document(stored, tiers), request_sheet(stored, tiers))
         return FINE

@@ -20,7 +20,7 @@ from scrapy_prioqueue.frontier.redis.operators.slots import LOOK_LIMIT
 CLOSED = "closed: the site asked for it (Retry-After); limit SLOT --open opens it"
 
 NOT_BY_PENDING = (
-    "in the order to be served, since there are so many: --sort pending looks at all for the longest queues"
+    "in serving order, since there are so many: --sort pending reads all of them to find the longest queues"
 )
 
 
@@ -36,13 +36,13 @@ class SlotsVerb(Verb):
         parser.add_argument(
             "--sort",
             choices=("pending", "leased", "name", "order"),
-            help="longest queue first, most leased first, by name, or in the order to be served (default: pending, or"
-            f" order where there are more than {number(LOOK_LIMIT)} slots)",
+            help="longest queue first, most leases first, by name, or in serving order (default: pending, or"
+            f" order if there are more than {number(LOOK_LIMIT)} slots)",
         )
 
     def run(self, context: Context, options: Namespace) -> int:
         tiers, now_ms = context.state().tiers, context.inspector.now_ms()
-        with working("looking at slots") as work:
+        with working("reading slots") as work:
             found = context.inspector.slots(options.limit, options.sort, work.note)
         shown = list(_shown(found, options.sort or "pending", tiers, now_ms))
         context.output.found(found, *(shown if found.slots else [context.nothing("nothing is pending or leased")]))

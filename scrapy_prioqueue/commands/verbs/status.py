@@ -1,4 +1,4 @@
-"""`scrapy frontier status`: requests by state, workers, rate and remaining time."""
+"""`scrapy frontier status`: requests by state, workers, rate and time left."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from scrapy_prioqueue.printable import clean, in_a_line
 MAX_WORKERS = 20
 
 SOON_MS = 10_000
-"""If everything is waiting, but for at most this time, the remaining time is estimated from the rate as usual."""
+"""If all requests must wait for no longer than this, the time left is estimated from the rate as usual."""
 
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -78,8 +78,8 @@ def drawing(
     """Return the summary for people.
 
     Args:
-        totals: of the runs of its crawl.
-        rate_of_workers: what their rates are.
+        totals: sums over the runs of the crawl.
+        rate_of_workers: over which time the rates of workers are computed.
         without: facts that are left out, `history`, `tiers` or `empty tiers`.
     """
     facts = [(name, value) for name, value in _facts(status, totals) if (name or "history") not in without]
@@ -174,7 +174,7 @@ def _kept(workers: Sequence[WorkerFound]) -> str:
     if not requests:
         return ""
     stay = f"{counted(pages, 'page')} {'stays' if pages == 1 else 'stay'}"
-    return f"{number(requests)} more in the memory of their workers; {stay} leased for them"
+    return f"{number(requests)} more in the memory of their workers; {stay} leased until these are done"
 
 
 def _seen(state: State, duplicates: int) -> str:
@@ -233,7 +233,7 @@ def _left(status: Status) -> str:
 
 
 def _nothing(status: Status) -> str:
-    """Return why a crawl without requests is open, if it is."""
+    """Return the text for a crawl without requests, with what keeps it open."""
     waiting = status.waiting_workers
     if not waiting:
         is_open = status.state.phase == "open" and not status.has_workers

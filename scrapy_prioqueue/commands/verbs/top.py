@@ -26,7 +26,7 @@ WINDOW_S = 10.0
 """Length of the period over which rates are computed."""
 
 LEAST_WORKERS = 3
-"""Number of workers for which other parts are left out on a low terminal."""
+"""Number of workers that a low terminal shows at least; other parts are left out for them."""
 
 LESS_IMPORTANT = ("empty tiers", "history", "Redis", "began", "seen", "dead", "delayed", "policy", "tiers")
 """Parts of the summary that are left out on a low terminal, the first ones first."""
@@ -81,7 +81,7 @@ class TopVerb(Verb):
         parser.add_argument(
             "--interval", type=seconds, default=1.0, metavar="S", help="seconds between updates (default: %(default)s)"
         )
-        parser.add_argument("--count", type=count, metavar="N", help="end after N updates (default: never)")
+        parser.add_argument("--count", type=count, metavar="N", help="quit after N updates (default: never)")
 
     def run(self, context: Context, options: Namespace) -> int:
         output, first = context.output, context.status()
@@ -127,10 +127,10 @@ class View:
         line = Text.assemble(
             ("now  ", "bold"),
             f"{rate(self.done_per_s)} done, {rate(self.accepted_per_s)} accepted",
-            (f"   every {duration(self.interval_s)}, Ctrl-C ends", "dim"),
+            (f"   every {duration(self.interval_s)}, Ctrl-C quits", "dim"),
         )
         if self.trouble:
-            line = Text(clean(f"{self.trouble}; trying again, below is what was seen last"), style="red")
+            line = Text(clean(f"{self.trouble}; trying again; below is the last summary"), style="red")
         return Group(line, "", drawing(self.status, max_workers=max_workers, rate_of_workers="rate", without=without))
 
 

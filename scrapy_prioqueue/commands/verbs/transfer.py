@@ -42,13 +42,15 @@ class ExportVerb(Verb):
         alive = sum(worker.is_alive for worker in context.inspector.workers())
         if alive and ("paused" not in state.orders or (counts and counts.counts["leased"])):
             print(
-                f"scrapy frontier export: {alive} workers are running: requests that change may be there twice or"
-                " not at all; pause or stop them first for an exact copy",
+                f"scrapy frontier export: {alive} workers are running: requests that they change meanwhile may be"
+                " written twice or not at all; pause or stop the workers first for an exact copy",
                 file=sys.stderr,
             )
         total = (counts.left + counts.counts["dead"]) if counts else None
         with opened(options.file, "wb") as file, working("exporting", total) as work:
-            context.so_far = lambda: f"{work} requests written; import refuses a part of an export, so repeat it"
+            context.so_far = lambda: (
+                f"{work} requests written; the export is incomplete, and import rejects it: run export again"
+            )
             done = 0
             for done, record in enumerate(Exporter(context.link, context.name).records()):
                 file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")

@@ -47,7 +47,7 @@ def _evict(context: Context, options: Namespace) -> int:
     if worker is not None:
         what += f", last contact {duration(worker.heard_s)} ago"
         if worker.is_alive:
-            what += "; it may live and be at work on these requests, which are then fetched twice"
+            what += "; if it is still running, requests that it has in progress are fetched twice"
     confirm(context, options, what)
     taken = operator_of(context).evict(name, max_attempts=context.config.max_attempts)
     context.output.show(f"{number(taken)} leases taken from {name!r}; the worker is forgotten unless it joins again")
