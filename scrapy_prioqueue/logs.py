@@ -1,4 +1,4 @@
-"""Log records of a crawl: each has its spider, frontier and worker as fields, and those of its event, if it has one."""
+"""Log records of a crawl: each has its spider, frontier and worker as fields, and the fields of its event, if any."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _crawls: WeakKeyDictionary[Spider, Mapping[str, str]] = WeakKeyDictionary()
 
 
 def name_crawl(spider: Spider, frontier: str, worker: str) -> None:
-    """Let the records of a spider have the names of its frontier and worker."""
+    """Add the names of the frontier and the worker to the records of a spider from now on."""
     _crawls[spider] = {f"{PREFIX}frontier": frontier, f"{PREFIX}worker": worker}
 
 
@@ -42,7 +42,7 @@ def dead_letter(request: Request | None, reason: str, letter_id: int | None) -> 
 
 @contextmanager
 def wrong_settings_named(logger: logging.Logger, crawler: Crawler) -> Iterator[None]:
-    """Log a wrong setting in a line of its own: Scrapy shows the exception only between two tracebacks of its own."""
+    """Log a wrong setting in a line of its own, since Scrapy shows the exception only amid tracebacks."""
     try:
         yield
     except SettingError as error:
@@ -66,7 +66,7 @@ class CrawlLog(Adapter):
 
     @contextmanager
     def guard(self, what: str) -> Iterator[None]:
-        """Suppress exceptions of code that only reports on a crawl, which must go on; the first one is logged.
+        """Suppress exceptions of code that only reports on a crawl, so that the crawl continues; log the first one.
 
         Args:
             what: this code's work, as the subject of a sentence.

@@ -1,6 +1,6 @@
 """The table of all stats; a test compares it with the reference in docs/.
 
-Parts in angle brackets are to be replaced: such a name stands for a stat of each type, key or layer.
+A name with angle brackets stands for several stats: one for each type, key or layer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STATS: dict[str, str] = {}
 """Stats of this package: what each counts, as Markdown."""
 
 SCRAPY_STATS: dict[str, str] = {}
-"""Stats of Scrapy that requests of a frontier count in."""
+"""Stats of Scrapy that count the requests of a frontier, too."""
 
 
 def _ours(name: str, meaning: str) -> str:

@@ -1,1 +1,1 @@
-"""What watches a crawl: readings of its frontier that cost the server little, for pages, metrics and autoscalers."""
+"""Monitoring: readings of a frontier that cost the server little, for the dashboard, metrics and autoscalers."""

@@ -25,7 +25,7 @@ SCALE_PATH = "/api/v1/scale"
 READ_EVERY_S = 15.0
 
 EXPIRY_S = 300.0
-"""Seconds after which the key expires, so that a fleet isn't kept for ever if nobody updates it."""
+"""Seconds after which the key expires, so that workers don't run for ever if nobody updates it."""
 
 
 class FrontierMissing(PrioQueueError):
@@ -50,7 +50,7 @@ class Adviser:
         """Read the frontier and return the advice.
 
         Raises:
-            FrontierMissing: there is none, and an adviser that has just begun can't say more.
+            FrontierMissing: there is no frontier, and this adviser has run too briefly to know whether there was one.
         """
         config = self._config
         work = read_work(

@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
 
 MOST_FRONTIERS = 100
-"""Number of frontiers that are exported; each has about a hundred samples."""
+"""Maximum number of frontiers that are exported; each has about a hundred values."""
 
 SEARCH_S, RETRY_S = 60.0, 5.0
 """Seconds between two searches for frontiers, and after one that failed."""
 
 REST_S = 0.1
-"""Seconds without a call after each call of a search that repeats an earlier one."""
+"""Seconds between two calls of a search, except of the first search."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class FrontierSeen:
-    """What the metrics of a frontier are read from.
+    """The values from which the metrics of a frontier are read.
 
     Args:
         status: None if there is no such frontier, or if it can't be read.
@@ -148,7 +148,7 @@ FRONTIER_METRICS: Sequence[Metric[FrontierSeen]] = (
         lambda status: {tier.tier: tier.pending for tier in status.tiers},
         labels=("tier",),
     ),
-    # An operator's removal lowers the server's counter, which for Prometheus would be a new beginning at 0.
+    # When an operator removes requests, the server's counter falls; Prometheus would take that for a reset to 0.
     _status(
         "prioqueue_requests_accepted_total",
         "Requests stored in this crawl.",
@@ -266,13 +266,13 @@ FRONTIER_METRICS: Sequence[Metric[FrontierSeen]] = (
 
 @dataclass(frozen=True, slots=True)
 class ServerSeen:
-    """What the metrics of a server are read from.
+    """The values from which the metrics of a server are read.
 
     Args:
-        info: the server's INFO; None if the server is away, empty if this user may not read it.
+        info: the server's INFO; None if the server doesn't answer, empty if the Redis user may not call it.
         frontiers: number of frontiers that are exported.
-        left_out: number of those that are not, since there are too many.
-        taken_s: duration of reading everything, in seconds.
+        left_out: number of frontiers that are not exported, since there are too many.
+        taken_s: seconds that all readings together took.
     """
 
     info: Mapping[str, Any] | None
@@ -416,7 +416,7 @@ class FleetCollector:
         return found, ServerSeen(info, len(shown), len(names) - len(shown), time.perf_counter() - begun)
 
     def reading_of(self, name: str) -> FrontierReading | None:
-        """Return the reading of a frontier, or of the only one without a name; None if there is none here."""
+        """Return the reading of a frontier; without a name, of the only one. None if it isn't exported here."""
         with self._lock:
             shown = self._shown(self._names())
             return self._readings.get(name or (shown[0] if len(shown) == 1 else ""))

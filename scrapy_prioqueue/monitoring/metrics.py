@@ -64,7 +64,7 @@ def families(
 
     Args:
         labels: names of the labels that all of these metrics have.
-        subjects: what is read, with the values of these labels.
+        subjects: the objects that are read, each with the values of these labels.
     """
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
@@ -84,7 +84,7 @@ _failed: set[str] = set()
 
 
 def _found(metric: Metric[T], subject: T) -> Sequence[_Sample]:
-    """Return the samples of a metric; none if it can't be read, since one metric must not hide the others."""
+    """Return the values of a metric; none if it can't be read, so that it doesn't hide the other metrics."""
     try:
         return [*_samples(metric.read(subject), is_counter=metric.kind == "counter")]
     except Exception:

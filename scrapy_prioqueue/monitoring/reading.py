@@ -15,22 +15,22 @@ from scrapy_prioqueue.frontier.redis.operators.findings import SlotsFound, Sorti
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 
 SHARE = 0.0075
-"""Part of the server's time that the readings of one process may take; with what isn't charged, under a hundredth."""
+"""Part of the server's time that readings may take; less than 1 %, since a part of each reading isn't measured."""
 
 SAVED_S = 4.0
-"""Seconds whose share is saved at most while nothing is read."""
+"""Maximum number of seconds whose share is saved while nothing is read."""
 
 MOST_REST_S = 30.0
-"""Longest time without readings; a reading that would need more was held up by something else."""
+"""Maximum seconds without readings; a reading that would need a longer rest was delayed by something else."""
 
 FIRST_WAIT_S = 10.0
 """Seconds to wait for a value that was never read."""
 
 LOOK_LIMIT = 2000
-"""With more slots not all are read, unless the order requires it."""
+"""Maximum number of slots that are all read; of more, only some are read, unless the sorting requires all."""
 
 MOST_PARTS = 100
-"""Number of values that are kept; of more, those asked for longest ago are dropped."""
+"""Maximum number of values that are kept; those that were asked for longest ago are dropped."""
 
 BUSY = "not read yet, since other readings have taken their share of the server's time: try again in a few seconds"
 
@@ -48,7 +48,7 @@ class Reading(Generic[T]):
         value: None if it was never read, or if there is no such frontier.
         age_s: seconds since it was read; None if it never was.
         trouble: why it can't be read now, empty if it can.
-        is_away: that is because the server doesn't answer.
+        is_away: the reason is that the server doesn't answer.
     """
 
     value: T | None
@@ -75,8 +75,8 @@ class _Part:
         return self.tried_at < asked_at and now - self.tried_at >= self.interval_s
 
 
-class _Purse:
-    """The server's time that may be spent: a share of the time that passes.
+class _Allowance:
+    """The server's time that readings may take: a share of the time that passes.
 
     Args:
         share: of the server's time.
@@ -98,11 +98,11 @@ class _Purse:
 
     @contextmanager
     def spending(self, link: Link) -> Iterator[None]:
-        """Charge what the server does meanwhile, for others too, but at most the time that passes."""
+        """Charge the processor time of the server meanwhile, for all clients, but at most the time that passes."""
         begun, busy_s = self._clock(), _busy_s(link)
         yield
         taken_s, busier_s = self._clock() - begun, _busy_s(link)
-        # A server that was restarted meanwhile has begun to count anew.
+        # The counter of a server that was restarted meanwhile has begun at 0 again.
         if busy_s is not None and busier_s is not None and busier_s >= busy_s:
             taken_s = min(taken_s, busier_s - busy_s)
         self._left_s = max(self._left_s - taken_s, -MOST_REST_S * self._share)
@@ -120,8 +120,8 @@ def _busy_s(link: Link) -> float | None:
 class FrontierReading:
     """Reads a frontier for viewers in any number of threads.
 
-    Whoever asks for a value gets the last one, and reads it anew if it is due and the server's time allows that.
-    Nothing is read unless somebody asks.
+    A viewer gets the value that was read last. If the value is due, and the server's time allows it, the viewer's
+    thread reads it first. Without viewers nothing is read.
 
     Args:
         inspector: reads the frontier.
@@ -146,7 +146,7 @@ class FrontierReading:
         self._seeds_keys = seeds_keys
         self._interval_s = interval_s
         self._first_wait_s = first_wait_s
-        self._purse = _Purse(share, clock)
+        self._allowance = _Allowance(share, clock)
         self._clock = clock
         self._parts: dict[Hashable, _Part] = {}
         self._changed = threading.Condition()
@@ -183,11 +183,11 @@ class FrontierReading:
         while part.is_due(now := self._clock(), begun):
             with self._changed:
                 part.waiting_since = now if part.waiting_since is None else part.waiting_since
-                rest_s = self._purse.rest_s()
+                rest_s = self._allowance.rest_s()
                 if self._is_reading or rest_s:
                     if now >= until or (self._trouble and part.tried_at is not None):
                         break
-                    # Whoever reads notifies at its end; a rest has no other end than time.
+                    # A thread that reads notifies the others at its end; the end of a rest is only a matter of time.
                     self._changed.wait(min(until - now, rest_s or until - now))
                     continue
                 self._is_reading = True
@@ -217,7 +217,7 @@ class FrontierReading:
         """Read a value, and charge what that took."""
         value, trouble, is_away = part.value, "", False
         try:
-            with self._purse.spending(self.inspector.link):
+            with self._allowance.spending(self.inspector.link):
                 value = part.question(self.inspector)
         except PrioQueueError as error:
             trouble, is_away = str(error), isinstance(error, FrontierUnavailable)

@@ -23,16 +23,16 @@ HOLDING: Mapping[Bound, str] = {
     "budgets": "budgets are exhausted",
     "flood": "a flood holds discovery back",
 }
-"""What may hold back requests."""
+"""What may hold back requests, as text."""
 
 GROW_ABOVE, SHRINK_BELOW = 1.1, 0.75
-"""The number changes if more than the first part of the current workers are needed, or less than the second."""
+"""The number changes if the workers needed, divided by the current ones, are above the first or below the second."""
 
 SHRINK_AFTER_S = 60.0
-"""Seconds for which fewer workers must have been needed before the number is reduced, at least."""
+"""Minimum seconds for which fewer workers must have been needed before the number is reduced."""
 
 LONG_PART = 100
-"""One in so many slots of a sample counts as one with a long queue."""
+"""One of this many slots of a sample has a long queue, which is counted as shorter."""
 
 USUAL_PAGE_S = 1.0
 """Seconds from lease to end of a request, while that isn't known."""
@@ -40,7 +40,7 @@ USUAL_PAGE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class SlotWork:
-    """What a slot has to do, and how fast it may.
+    """The requests of a slot, and how fast they may be served.
 
     Args:
         pending: number of requests in its queue.
@@ -91,7 +91,7 @@ class SlotWork:
 
 @dataclass(frozen=True)
 class Work:
-    """What a frontier has to do, and how fast its workers have done it lately.
+    """The requests of a frontier, and how fast its workers have done requests lately.
 
     Args:
         phase: of the crawl; None if there is no frontier of this name.
@@ -141,10 +141,10 @@ class Work:
 
     @property
     def per_worker_per_s(self) -> float | None:
-        """Requests per second of a worker that always has enough of them; None if unknown.
+        """Requests per second of a worker that always has enough requests; None if unknown.
 
-        Workers that wait for slots do less than they could. So only those count that got what they asked for, or as
-        many as their leases fill.
+        Workers that wait for slots do less than they could. So the rate is divided by the number of workers that got
+        as many requests as they asked for, or by the number that the leases keep busy if that is larger.
         """
         if not (self.done_per_s and self.workers and self.measured_workers):
             return None
@@ -160,8 +160,8 @@ class Work:
     def _free(self) -> float:
         """Number of pending requests that may start at any time.
 
-        A sample may miss the few slots that have most requests, or have one of them that then stands for others. So
-        its longest queues count less, and the rest of all requests, whose number is known, is shared out by slots.
+        A sample may miss the few slots with the most requests, or contain one that then stands for many slots. So the
+        longest queues of the sample are counted as shorter; the total is known, and the rest of it is divided by slots.
         """
         sample = [slot for slot in self.slots if slot.weight > 1]
         longest = nlargest(max(1, len(sample) // LONG_PART), (slot.pending for slot in sample))[-1] if sample else inf
@@ -187,7 +187,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Goals:
-    """What the operators want.
+    """What the operators want, from the settings.
 
     Args:
         drain_s: seconds in which the requests that can start should be done.
@@ -216,7 +216,7 @@ class Advice:
         held_by_budgets: number of those that exceed a budget.
         held_by_flood: number of those that a flood holds back.
         done_per_s: requests done per second; None if unknown.
-        per_worker_per_s: those of a worker that always has enough; None if unknown.
+        per_worker_per_s: requests per second of a worker that always has enough requests; None if unknown.
         drain_s: the drain time wanted, in seconds.
         least: the minimum wanted.
         most: the maximum wanted.
@@ -244,8 +244,9 @@ class Advice:
 class Scaler:
     """Gives advice repeatedly, so that the number doesn't follow every change.
 
-    It grows when two successive readings say so, and shrinks when all of the last `SHRINK_AFTER_S` seconds do, or the
-    last `lease_ttl_s` if that is longer: a server that has lost data gets it back from its workers within that time.
+    The number grows when two successive readings need more workers. It shrinks when all readings of the last
+    `SHRINK_AFTER_S` seconds need fewer, or of the last `lease_ttl_s` if that is longer: within that time the workers
+    restore what a server has lost.
 
     Args:
         goals: what the operators want.
@@ -266,7 +267,7 @@ class Scaler:
         Args:
             now_s: seconds that never go back.
         """
-        # Each need holds until the next reading, however long the server was unavailable in between.
+        # The number needed at one reading counts until the next reading, even if the server was unavailable in between.
         while len(self._needed) > 1 and now_s - self._needed[1][0] >= self._hold_s:
             self._needed.popleft()
         work = replace(work, is_lost=self._has_lost(work, now_s))
@@ -304,15 +305,15 @@ def advise(work: Work, goals: Goals, current: int | None = None, lately: Sequenc
     """Return how many workers are useful.
 
     Args:
-        current: number of workers that the last answer was; None to use those at work.
-        lately: numbers that were needed in the last `SHRINK_AFTER_S` seconds, the latest one last.
+        current: number of workers of the last advice; None to use those at work.
+        lately: numbers of workers needed at the readings of the last `SHRINK_AFTER_S` seconds, the latest one last.
     """
     current = max(work.workers, work.known) if current is None else current
     found = _Finding(work, goals, current)
     needed, bound, why = found.needed()
     workers = 0 if bound == "ended" else _steadied(needed, current, lately)
     if ceil(needed) != workers:
-        why += f"; {needed:.1f} are needed now, but the number doesn't follow every change"
+        why += f"; {needed:.1f} are needed now, but small and short changes are ignored"
     if workers > goals.most:
         workers, bound, why = goals.most, "maximum", f"the maximum, less than the {needed:.1f} needed: {why}"
     elif workers < goals.least:
@@ -365,7 +366,7 @@ class _Finding:
         if not work.left:
             return self._without_requests()
         if work.is_paused:
-            return 1.0, "paused", "the crawl is paused; one worker waits for the end of that"
+            return 1.0, "paused", "the crawl is paused; one worker waits until it is resumed"
         if self.runnable < 1:
             return 1.0, self._holding, f"{HOLDING[self._holding]}; none of {work.left:,} requests can start in time"
         per_worker, by_places = work.per_worker_per_s, (work.leased + work.starts(work.page_s)) / work.places

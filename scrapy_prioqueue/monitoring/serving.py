@@ -21,7 +21,7 @@ App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 """A WSGI application."""
 
 IDLE_S = 15.0
-"""Time after which a connection without a request is closed."""
+"""Seconds after which a connection without a request is closed."""
 
 METRICS_PATH = "/metrics"
 

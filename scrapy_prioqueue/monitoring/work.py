@@ -1,4 +1,4 @@
-"""Reads what a frontier has to do, as far as it decides how many workers are useful."""
+"""Reads the values of a frontier from which the number of useful workers is computed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from scrapy_prioqueue.frontier.redis.wire import decoded, encoded, pieces
 from scrapy_prioqueue.monitoring.scaling import SlotWork, Work
 
 SLOT_SAMPLE = 2000
-"""Number of slots that are read; with more slots, a random sample."""
+"""Maximum number of slots that are read; of more slots, a random sample is read."""
 
 SOON_S = 60.0
-"""A delayed request that is due so soon needs a worker now, since one takes a while to start."""
+"""A delayed request that is due within this time needs a worker now, since a worker takes a while to start."""
 
 STARTING_S = 60.0
 """Seconds after a worker's start in which it may not have stored its first requests yet."""
 
 LEAST_MEASURED_S = 5.0
-"""Seconds over which a rate must have been counted."""
+"""Minimum seconds over which a rate must have been counted."""
 
 MOST_PLACES = 1000
 """Stands for any number of requests in progress."""
@@ -35,7 +35,7 @@ ENVELOPE_HEAD = 9
 
 
 def read_work(inspector: Inspector, seeds_keys: Sequence[str], *, places: int, places_per_slot: int) -> Work:
-    """Return what a frontier has to do; the cost hardly depends on its size.
+    """Read the requests of a frontier and how fast its workers are; the cost hardly depends on its size.
 
     Args:
         seeds_keys: keys of seeds, which also need a worker.
@@ -91,7 +91,7 @@ def _average_number(workers: Sequence[WorkerFound], pace: Rates) -> float:
 
 
 class SlotReader:
-    """Reads slots with what holds them back: limits, a flood and budgets."""
+    """Reads slots, with the limits, the flood and the budgets that hold them back."""
 
     def __init__(self, inspector: Inspector, status: Status) -> None:
         self._inspector = inspector
@@ -119,7 +119,7 @@ class SlotReader:
         return [slot for slot in slots if slot.pending]
 
     def _known(self) -> list[bytes]:
-        """Return slots that limits or pauses are about, which a sample might miss; they may have no requests."""
+        """Return slots with limits of their own, and closed slots, which a sample may miss; some may be empty."""
         named = [encoded(entry.pattern) for entry in self._inspector.limits.entries() if "*" not in entry.pattern]
         closed, now_ms = self._inspector.keys.of("closed"), self._status.now_ms
         (paused,) = self._inspector.link.pipe(("ZRANGEBYSCORE", closed, now_ms, "+inf", "LIMIT", 0, SLOT_SAMPLE))

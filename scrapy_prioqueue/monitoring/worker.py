@@ -1,6 +1,6 @@
 """The metrics of one worker, and the thread in the worker's process that serves them.
 
-They are read when Prometheus asks, from Scrapy's stats and from the pump, so a crawl does nothing for them.
+They are read from Scrapy's stats and from the pump when Prometheus scrapes them, so they cost the crawl almost nothing.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _TYPE_PREFIX = UNSERIALIZABLE_TYPE_STAT.removesuffix("<type>")
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What the metrics of a worker are read from.
+    """The values from which the metrics of a worker are read.
 
     Args:
         stats: a copy of Scrapy's stats, whose values may be anything; empty if the collector keeps none.
@@ -87,7 +87,7 @@ def _stat(name: str, stat: str, doc: str) -> Metric[Worker]:
 
 
 def _stats(name: str, label: str, stats: Mapping[str, str], doc: str) -> Metric[Worker]:
-    """Return a counter with a stat for each value of its label."""
+    """Return a counter whose values, by label, are stats."""
     return Metric(
         *(name, "counter", doc, lambda worker: {value: worker.stat(stat) for value, stat in stats.items()}),
         labels=(label,),
@@ -107,7 +107,7 @@ def _round_trips(worker: Worker) -> Buckets | None:
 
 
 def _unserializable(worker: Worker) -> Mapping[str, float]:
-    # The stats have at most a hundred types, and one for all others.
+    # The stats have at most a hundred types, and one name for all others.
     return {
         name.removeprefix(_TYPE_PREFIX): count for name, count in worker.stats.items() if name.startswith(_TYPE_PREFIX)
     }

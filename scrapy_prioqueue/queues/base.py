@@ -18,7 +18,7 @@ class RequestQueue(ABC):
 
     @abstractmethod
     def enqueue(self, request: Request) -> bool:
-        """Store a request; False if it was filtered or rejected."""
+        """Store a request; return False if it was filtered or rejected."""
 
     @abstractmethod
     def next_request(self) -> Request | None:
@@ -47,12 +47,12 @@ class RequestQueue(ABC):
 
     @property
     def kept(self) -> int:
-        """How many requests of a shared frontier exist only in this process, waiting or in progress."""
+        """Number of requests that exist only in this process, although the frontier is shared."""
         return 0
 
     @property
     def outside(self) -> int:
-        """How many of the waiting requests are in the server or on disk."""
+        """Number of the waiting requests that are in the server or on disk."""
         return 0
 
     @abstractmethod
@@ -61,7 +61,7 @@ class RequestQueue(ABC):
 
 
 class ClosedQueue(RequestQueue):
-    """Refuses all requests, until a spider that can't crawl is closed."""
+    """Rejects all requests, while a spider that can't crawl is being closed."""
 
     def enqueue(self, request: Request) -> bool:
         return False

@@ -43,17 +43,17 @@ RENDER_META = "prioqueue_render"
 _RENDER_METAS = (RENDER_META, "playwright")
 
 MOST_KEYS = 100
-"""Maximum number of budget keys with their own stats and log lines; with a budget per site there may be millions."""
+"""Maximum number of budget keys with stats and log lines of their own; there may be millions of keys."""
 
 OTHERS = "(others)"
-"""Name in the stats for all further keys."""
+"""Name in the stats for all other keys together."""
 
 
 class Costs:
     """Labels requests with their budget keys, and measures their cost.
 
     Args:
-        policy: says whether this worker sets budgets; without any budgets this class does nothing.
+        policy: says whether this worker sets budgets. If nobody does, this class does nothing.
         frontier: name of the frontier; None for one in process, which commands can't reach.
     """
 
@@ -85,7 +85,7 @@ class Costs:
             self._signals.connect(self._downloaded, signals.response_downloaded)
 
     def spent(self, request: Request, lease: Lease) -> Spent | None:
-        """Return the cost of a request that is done, None without a label; also count it in the stats."""
+        """Count the cost of a request that is done in the stats, and return it; None if the request has no label."""
         label = label_of(lease.payload)
         if label is None:
             return None

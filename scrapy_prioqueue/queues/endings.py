@@ -1,4 +1,4 @@
-"""Ends of requests: verdicts are noted while a request is processed, and decide how its lease ends."""
+"""How requests end: verdicts are noted while a request is processed, and decide how its lease ends."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Dead:
     Args:
         reason: one of `DEAD_REASONS`.
         detail: what happened, in one line.
-        traceback: its last lines, below … if there were more; empty without one.
+        traceback: the last lines of the traceback, below … if there were more; empty without one.
     """
 
     reason: str
@@ -72,7 +72,7 @@ class Requeue:
     """Put it back, to fetch it again.
 
     Args:
-        delay_s: seconds until then.
+        delay_s: seconds until it may be fetched again.
         reason: why, in one line.
     """
 
@@ -256,14 +256,14 @@ class Verdicts:
         return verdict
 
     def decide_kept(self, request: Request) -> Dead | Requeue | None:
-        """Likewise for a request that stays in this process, which can't be released."""
+        """Return the verdict on a request that stays in this process and so can't be released; None for an ack."""
         verdict = self.decide(request)
         if isinstance(verdict, Dropped):
             return self._limited(request, Requeue(0.0, "it was dropped before it was downloaded"))
         return verdict
 
     def again(self, request: Request) -> tuple[Request, float] | None:
-        """Return a copy and a delay for a request in this process that must be put back; None for any other."""
+        """Return a copy and the delay of a request in this process that must be put back; None for any other."""
         verdict = self.decide_kept(request)
         return (again_of(twin_of(request)), verdict.delay_s) if isinstance(verdict, Requeue) else None
 
@@ -314,7 +314,7 @@ class Endings:
         return True
 
     def _given_up(self, lease: Lease) -> Dead | None:
-        """Return a verdict for a request that the engine drops repeatedly, so that this doesn't go on for ever."""
+        """Return the verdict that makes a request a dead letter if the engine has dropped it too often, else None."""
         self._drops[lease.lease_id] += 1
         if self._engine.is_closing or self._drops[lease.lease_id] <= MOST_DROPS:
             return None
@@ -333,7 +333,7 @@ class Endings:
     def bury_kept(self, request: Request, verdict: Dead, rank: int, slot: str, found: Found) -> None:
         """Make a dead letter of a request that stayed in this process, given as it was scheduled.
 
-        If it can't be stored, that is logged.
+        A request that can't be stored is only logged.
         """
         if verdict.reason not in self._dead_on:
             return
@@ -417,25 +417,25 @@ REFUSAL_DELAYS_S = (2, 6, 18)
 """Delays of a request after each round of refusals; in the next round it becomes a dead letter."""
 
 MOST_IN_A_ROW = 20
-"""Number of requests that can't be decoded at which a worker that has decoded none may close."""
+"""Number of requests that can't be decoded after which a worker that has decoded none may close."""
 
 UNDECODABLE = "prioqueue_undecodable"
 """Reason for closing the spider."""
 
 _MOST_CAUSES = 50
-"""Maximum number of causes whose refusals are logged separately; further causes are logged together."""
+"""Maximum number of causes whose refusals are logged separately; all other causes are logged together."""
 
 _MOST_REMEMBERED = 1_000
-"""Maximum number of refused requests whose return is noticed."""
+"""Maximum number of refused requests that are remembered, to notice when one comes again."""
 
 
 class Unreadable:
     """Ends leases whose payloads can't be decoded.
 
-    A worker that can decode nothing has the wrong code. Then it closes and leaves the requests for others. A refused
-    request returns only after its delay, and after all living workers have refused it; until then others have their
-    turn. So a worker that has decoded nothing but start requests closes when one of many refused requests returns. Any
-    worker closes when many requests in a row can be decoded by no version.
+    A worker that can decode nothing has the wrong code, so it closes and leaves the requests to other workers. A
+    refused request comes to the same worker again only after its delay, and after all living workers have refused it.
+    So a worker that has refused many requests, and has decoded none but start requests, closes when one of them comes
+    again. Any worker closes when many requests in a row can be decoded by no version.
 
     Args:
         name: of the frontier.
@@ -455,7 +455,7 @@ class Unreadable:
         self._has_decoded = False
         self._has_closed = False
         self.is_alert = True
-        """Whether it matters that a request can be decoded: none could be yet, or the last one could not."""
+        """Whether `note_decoded` must be called: no request could be decoded yet, or the last one could not."""
 
     def settle(self, lease: Lease, error: Exception) -> None:
         """Refuse a lease if another version of the spider may be able to decode it, else make it a dead letter."""

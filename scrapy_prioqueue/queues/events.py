@@ -1,4 +1,4 @@
-"""Sends the signals of this package, after whatever the queue is doing at the moment of an event."""
+"""Sends the signals of this package, when the queue has finished what it was doing at the time of the event."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class Events:
 
     @property
     def are_handled(self) -> bool:
-        """Whether all signals are sent and their handlers are done; until then these may add requests."""
+        """Whether all signals are sent and all handlers are done; until then the handlers may add requests."""
         return not (self._unsent or self._running)
 
     @property
     def are_lasting(self) -> bool:
-        """Whether there have been unfinished handlers for some time, so that operators should know."""
+        """Whether handlers have been running for so long that operators should know."""
         return not self.are_handled and self._clock() - self._since_s >= LASTING_S
 
     def send(self, signal: object, **arguments: Any) -> None:

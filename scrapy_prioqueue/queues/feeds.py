@@ -1,4 +1,4 @@
-"""Local feeds: flushes them, so that the items of a page are in their files before it is acked, and checks them."""
+"""Local feeds: flushes them, so that the items of a page are in the files before the page is acked, and checks them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class Feeds:
-    """Flushes the files of feeds, which Scrapy buffers, and reports those that lose items."""
+    """Flushes the files of feeds, which Scrapy buffers, and warns of feeds that lose items."""
 
     def __init__(self, engine: Engine, spider: Spider | None) -> None:
         self._engine = engine

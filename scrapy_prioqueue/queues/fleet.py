@@ -16,7 +16,7 @@ from scrapy_prioqueue.pump.pump import Pump
 logger = logging.getLogger(__name__)
 
 FRESH_S = 5.0
-"""Maximum age of the counts that are logged. Only a worker whose places are all taken for long asks for newer ones."""
+"""Maximum age of the counts that are logged, in seconds; a worker asks for newer ones only if they are older."""
 
 COUNTS = ("pending", "delayed", "leased", "done", "dead", "accepted", "workers")
 
@@ -86,7 +86,7 @@ class FleetLog:
 
 
 def _rates(last: Depth, depth: Depth, seconds: float) -> dict[str, float]:
-    """Return the changes per second; none if the counters began anew, as on a server that has lost them."""
+    """Return the changes per second; none if the counters have begun at 0 again, as after the server has lost them."""
     if depth.accepted < last.accepted or depth.done < last.done or seconds <= 0:
         return {}
     return {

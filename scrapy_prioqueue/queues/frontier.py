@@ -1,4 +1,4 @@
-"""The queue over a frontier: turns Scrapy's requests into pushes and leases into requests, and counts them."""
+"""The queue over a frontier: turns Scrapy's requests into pushes, and leases into requests, and counts the requests."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ from scrapy_prioqueue.tiers import INHERITED_META, TierPolicy
 logger = logging.getLogger(__name__)
 
 GIVE_WAY_S = 2.0
-"""Seconds for which a worker takes no requests after it has given up a page, so that another worker gets that page."""
+"""Seconds for which a worker takes no requests after it has abandoned a page, so that another worker gets that page."""
 
 _TIME_METAS = DELAY_METAS | {REVISIT_META}
 
@@ -219,7 +219,7 @@ class FrontierQueue(RequestQueue):
         return None if entry is None else entry[1]
 
     def _give_up(self, request: Request) -> bool:
-        """Give up a running request; return whether other workers can fetch it, or the page that it comes from."""
+        """Abandon a running request; return whether other workers can fetch it, or the page from which it comes."""
         entry = self._in_progress.pop(id(request), None)
         if entry is not None:
             self._pump.finish(Release(entry[1].lease_id, entry[1].attempt))
@@ -414,7 +414,10 @@ class FrontierQueue(RequestQueue):
         return is_redirect_to_itself(request, in_progress, self._filters.fingerprint)
 
     def _found_on(self, page: Request | None) -> FoundOn:
-        """Return the lease id of a page, or its roots; of an unknown page all candidates, None for all held pages."""
+        """Return the lease id of a page, or its roots.
+
+        For an unknown page, return those of all pages that it may be; None stands for all held pages.
+        """
         entry = None if page is None else self._in_progress.get(id(page))
         if entry is not None:
             return entry[1].lease_id

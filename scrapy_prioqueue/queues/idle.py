@@ -36,8 +36,8 @@ class Idleness:
     The engine sends the signal itself at the end of the crawl.
 
     Args:
-        has_requests: returns whether requests are waiting, here or in the frontier, as far as is known; then Scrapy
-            sends no signal either.
+        has_requests: returns whether requests are waiting, here or in the frontier, as far as is known. If so, no
+            signal is sent, as in Scrapy.
         seeds_keys: keys of seeds that this worker reads.
     """
 
@@ -63,7 +63,7 @@ class Idleness:
         self.has_worked = False
         """A request was given to the engine since the last check."""
         self.since: float | None = None
-        """Time since which nothing has been running here, None if something is."""
+        """Time since which no request has been in progress here, None if one is."""
         self.waited_s = 0.0
         """Total seconds without work."""
 
@@ -102,13 +102,13 @@ class Idleness:
 
 
 WAIT_S = 10.0
-"""Seconds without work after which a worker logs the reasons, and between two checks whether these have changed."""
+"""Seconds without work after which a worker logs the reasons; also seconds between two checks for changed reasons."""
 
 REPEAT_S = 60.0
-"""Seconds until unchanged reasons are logged again, if the worker had work in between."""
+"""Minimum seconds between two log lines with the same reasons, if the worker had work in between."""
 
 SILENT_S = 10.0
-"""Seconds of silence of another worker that are mentioned; a living one is heard of every few seconds."""
+"""Minimum seconds without contact of another worker that are mentioned; a living one has contact every few seconds."""
 
 MOST_HOLDERS = 3
 """Maximum number of other workers that are named."""
@@ -118,7 +118,7 @@ class Awaited(NamedTuple):
     """One thing that the worker is waiting for.
 
     Args:
-        key: stays the same while the reason does, even if times and numbers change.
+        key: identifies the reason; it stays the same when times and numbers in the text change.
         text: follows "waiting for".
     """
 
@@ -266,7 +266,7 @@ def _holder_text(holder: Holder, frontier: str) -> str:
     until = "unless it renews " + ("it" if holder.leases == 1 else "them")
     text = f"{_requests(holder.leases)} leased by {who}"
     if holder.heard_s > SILENT_S:
-        text += f", not heard of for {_seconds(holder.heard_s)}"
+        text += f", without contact for {_seconds(holder.heard_s)}"
     if holder.expires_in_s > 0:
         text += f" ({it} within {_seconds(holder.expires_in_s)} {until})"
     else:

@@ -1,4 +1,4 @@
-"""Requests that stay in this process, as objects, in the frontier's order."""
+"""The queue of requests that stay in this process, as objects, in the frontier's order."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class KeptRequest:
         roots: the leased pages that it comes from, over any number of steps; they are not acked before it is done.
         slot: its download slot.
         running: the request, once it is in progress.
-        scheduled: a copy from before that, since middlewares add data for one download only.
+        scheduled: a copy of it as it was scheduled, since middlewares add data for one download only.
     """
 
     roots: Sequence[HeldRequest]
@@ -59,7 +59,7 @@ class KeptQueue:
 
     Args:
         may_start: returns whether a request of a slot can start now.
-        may_wait: returns whether one may wait in the downloader, if no other can start.
+        may_wait: returns whether a request of a slot may wait in the downloader, if no other request can start.
         wake_later: called with seconds after which a request may be able to start.
         policy: has the limits of slots.
         revisit_s: seconds after which a fingerprint expires; None for never.
@@ -178,7 +178,7 @@ class KeptQueue:
         """Return the best request that may start; None if the frontier has, or may soon send, a better one.
 
         Args:
-            pump: of the frontier, None to disregard the frontier.
+            pump: the pump of the frontier; None to return a request even if the frontier has a better one.
         """
         if not self.waiting:
             return None
@@ -244,7 +244,7 @@ COOKIEJAR = "cookiejar"
 
 
 class CookieSessions:
-    """Distinguishes requests that continue a session of this worker from first requests, which any worker may fetch.
+    """Distinguishes requests that continue a cookie session from first requests, which any worker may fetch.
 
     Args:
         is_shared: other workers take requests from the same frontier.
@@ -259,16 +259,16 @@ class CookieSessions:
         self._is_logged = False
 
     def note_common(self, request: Request) -> None:
-        """Note a request that each worker makes, so that each has the cookies of its jar."""
+        """Note a request that every worker makes, so that every worker has the cookies of its jar."""
         jar = request.meta.get(COOKIEJAR)
         if jar is not None and jar not in self._common:
             self._common.append(jar)
 
     def has(self, request: Request, pages: Iterable[Request]) -> bool:
-        """Return whether a request continues a session.
+        """Return whether a request continues a cookie session.
 
         Args:
-            pages: on one of which it was found.
+            pages: pages on one of which it was found.
         """
         jar = request.meta.get(COOKIEJAR)
         if jar is None or jar in self._common:

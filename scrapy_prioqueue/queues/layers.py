@@ -47,7 +47,7 @@ _MISSING = object()
 
 
 class Escalation:
-    """A request on its way from its callback to the scheduler, through spider middlewares that treat it as a child.
+    """A request on its way from its callback to the scheduler, past spider middlewares that treat it as a child.
 
     Args:
         meta: values to restore at the end.
@@ -62,7 +62,7 @@ class Escalation:
         self.has_arrived = False
 
     def begin(self, request: Request) -> None:
-        """Prevent middlewares from dropping the request as too deep, and from setting its own page as its referer."""
+        """Prevent middlewares from dropping the request as too deep, and from setting its page as its `Referer`."""
         request.meta.pop("depth", None)
         request.meta["depth_reset"] = True
         if "Referer" not in request.headers:
@@ -70,7 +70,7 @@ class Escalation:
         request.meta[ESCALATION_META] = self
 
     def end(self, request: Request, stats: StatCounter) -> None:
-        """Undo the changes for and by the middlewares; count the page once, even for several requests."""
+        """Undo the changes by middlewares and those made for them; count the page once, even for several requests."""
         for stat in () if self.has_arrived else self._stats:
             stats.count(stat)
         self.has_arrived = True
@@ -97,7 +97,7 @@ class _Handed:
         layers: of its spider.
         scheduled: returns the request as it was scheduled, given the one in progress.
         is_escalated: `escalate()` was called for it.
-        escalation: of its request for the next layer; None if it isn't escalated, or was given up.
+        escalation: the escalation of its request for the next layer; None if there is none, or it was given up.
     """
 
     layers: Layers

@@ -1,4 +1,4 @@
-"""Where requests came from: stored with them, and set in `meta` when they are given to the engine."""
+"""Lineages: where requests came from. They are stored with requests, and set in `meta` for the engine."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def is_redirect_to_itself(
 ) -> bool:
     """Return whether a page redirects to itself, for example after setting a cookie.
 
-    That is still the same request, and no duplicate. A child that copies `meta` has as many redirects as its page; a
-    redirect has one more.
+    Such a redirect is still the same request, and no duplicate. A child that copies `meta` has as many redirects as its
+    page; a redirect has one more.
     """
     redirects, urls = request.meta.get("redirect_times"), request.meta.get("redirect_urls")
     if not redirects or not urls:
@@ -58,7 +58,7 @@ class Lineages:
         self._kept: WeakKeyDictionary[Request, Found] = WeakKeyDictionary()
 
     def found(self, request: Request, page: Request | None) -> Found:
-        """Return how a request was found, to store that with it.
+        """Return the lineage of a request, to store it with the request.
 
         Args:
             page: page whose callback has yielded it; None if unknown.
@@ -81,19 +81,19 @@ class Lineages:
         return lineage is not None and lineage.is_own
 
     def kept(self, request: Request) -> Found:
-        """Return how a request was found, as noted by `keep`."""
+        """Return the lineage of a request that stays in this process, as noted by `keep`."""
         return self._kept.get(request, NOT_KNOWN)
 
     def keep(self, request: Request, page: Request | None) -> None:
-        """Note how a request was found that stays in this process."""
+        """Note the lineage of a request that stays in this process."""
         self._kept[request] = self.found(request, page)
 
     def mark(self, request: Request, lease: Lease, found: Found) -> None:
-        """Set `meta` of a leased request to where it came from."""
+        """Set the lineage in `meta` of a leased request."""
         self._put(request, lease.lease_id, lease.rank, lease.attempt, found)
 
     def mark_kept(self, request: Request, roots: Sequence[HeldRequest] | None = None, *, is_own: bool) -> None:
-        """Likewise for a request that has stayed in this process."""
+        """Set the lineage in `meta` of a request that has stayed in this process."""
         lineage = self._put(request, None, self._tiers.rank(request), 1, self.kept(request))
         lineage.is_own, lineage.roots = is_own, roots
 

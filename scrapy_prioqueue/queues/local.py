@@ -1,4 +1,4 @@
-"""Scrapy's own scheduler with our order: on disk, for a crawl with `JOBDIR` but no server; in memory, for a command."""
+"""Scrapy's own queues with our order: on disk, for a crawl with `JOBDIR` but no server; in memory, for a command."""
 
 from __future__ import annotations
 

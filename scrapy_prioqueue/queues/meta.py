@@ -1,4 +1,4 @@
-"""Reads the times in a request's `meta`, and knows which keys there are and who may set them."""
+"""Reads the times in a request's `meta`, and checks which keys may be there and who may set them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NOT_BEFORE_META = "prioqueue_not_before"
 DELAY_METAS = frozenset({DELAY_META, NOT_BEFORE_META})
 
 LONGEST_S = 2**40
-"""About 35,000 years; longer times are certainly mistakes."""
+"""Longest valid time, about 35,000 years; a longer one is certainly a mistake."""
 
 
 @dataclass(frozen=True, slots=True)

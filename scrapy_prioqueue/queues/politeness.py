@@ -1,4 +1,4 @@
-"""Delays and pauses that sites ask for, and their latency: read from this worker's responses for the whole frontier."""
+"""Delays and pauses that sites ask for, and their latency: read from this worker's responses, for all workers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Politeness:
     """Follows the downloads of one spider.
 
     Args:
-        config: says which pauses and delays to follow.
+        config: says which pauses and delays to obey.
         note: called with what was learned about a slot.
         clock: monotonic, in seconds.
     """
@@ -123,7 +123,7 @@ class Politeness:
                 self._reminder.set(self._clock() + HELD_UP_S)
 
     def _note_held_up(self) -> None:
-        """Report slots whose robots.txt takes long, so that no page of another worker follows theirs too soon."""
+        """Report slots whose robots.txt takes long, so that no worker fetches a page too soon after the waiting one."""
         for slot in self.held_up:
             self._note(HeldUp(slot))
         if self.held_up:

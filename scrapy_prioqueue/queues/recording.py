@@ -1,4 +1,4 @@
-"""Reports on this worker's run: its figures for the run history, and Scrapy's stats for the totals of the fleet."""
+"""Reports on this worker's run: its figures for the history, and Scrapy's stats for the sums of all workers."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from scrapy_prioqueue.stats import CONFIDENCE_STAT, DEAD_STATS, DONE_SLOT_STAT, 
 logger = logging.getLogger(__name__)
 
 FIRST_S, LAST_S = 1.0, 10.0
-"""Seconds between two reports: a tenth of the age of the run, between these two, give or take `JITTER`."""
+"""Bounds of the seconds between two reports; within them it is a tenth of the age of the run, give or take `JITTER`."""
 
 LATEST_S = 300.0
-"""Seconds after which a worker without anything new reports nevertheless, so that its run isn't the oldest one."""
+"""Seconds after which a worker reports even if nothing has changed, so that its run isn't taken for an old one."""
 
 JITTER = 0.2
 
@@ -48,7 +48,7 @@ MOST_STATS, LONGEST_NAME, LONGEST_REASON = 200, 100, 500
 _HISTORY = "the record of this run in the run history"
 
 MOST_COUNTED, MOST_SHOWN = 1000, 20
-"""Slots whose pages are counted apart, and slots in a report; all others are counted as `OTHERS`."""
+"""Maximum number of slots whose pages are counted, and of slots in a report; all others count as `OTHERS`."""
 
 OTHERS = "(others)"
 
@@ -112,7 +112,7 @@ class Coverage:
         return {**first, OTHERS: rest} if rest else first
 
     def stats(self) -> Mapping[str, int]:
-        """Return the same as stats."""
+        """Return the numbers of pages by tier and by slot, as stats."""
         return {
             stat.replace(part, name): count
             for stat, part, counts in (
@@ -126,8 +126,8 @@ class Coverage:
 class RunReports:
     """Reports to the frontier when this worker has joined, about every ten seconds, and when it closes.
 
-    A report is stored beside the exchanges, which don't wait for it. One that fails isn't repeated: the next one has
-    the same figures and more.
+    A report is stored beside the exchanges, which don't wait for it. A report that fails isn't repeated, since the
+    next one has the same figures and more.
     """
 
     def __init__(
@@ -171,7 +171,8 @@ class RunReports:
     def _note_failed(self, failure: Failure) -> None:
         self._running, error = None, failure.value
         was_refused, self._is_refused = self._is_refused, isinstance(error, FrontierRefused)
-        # Exchanges log what is refused to all; reports wait while there are none, so the next one is refused alone.
+        # Exchanges log errors that concern all calls. Reports wait during an outage; if the next one is refused, too,
+        # only reports are.
         is_outage = isinstance(error, FrontierUnavailable) and not (was_refused and self._is_refused)
         if is_outage or self._has_failed:
             return

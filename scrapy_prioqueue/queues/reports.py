@@ -43,10 +43,10 @@ QUIET_S = 60.0
 
 
 class Floods:
-    """Logs when the frontier is flooded, and when it is no longer.
+    """Logs when a flood begins, and when it ends.
 
     A `start()` with millions of requests fills the frontier again each time that it falls to the low mark, as intended.
-    So floods soon after a logged one are only counted, unless they last.
+    So a flood that begins soon after a logged one is only counted, unless it lasts.
     """
 
     def __init__(self, policy: Policy, spider: Spider | None) -> None:
@@ -129,7 +129,7 @@ OTHER_KINDS = "(others)"
 
 
 def too_large(payload: bytes) -> EncodeError:
-    """Return the reason why a request stays in this process whose payload is too large for the server."""
+    """Return the reason why a request stays in this process, if its payload is too large for the server."""
     why = f"its {len(payload):,} bytes exceed the limit of the server (proto-max-bulk-len) or of a proxy in front of it"
     return EncodeError("payload", why, TOO_LARGE)
 

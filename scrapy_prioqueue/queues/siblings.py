@@ -1,4 +1,4 @@
-"""Requests of one page that contain the same object: in the frontier each has its own copy, which is logged once."""
+"""Warns once of requests of one page that contain the same object: in the frontier each request has its own copy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 _CONSTANT_METAS = frozenset(
     {LINEAGE_META, "handle_httpstatus_list", "playwright_page_methods", "playwright_context_kwargs"}
 )
-"""Keys whose values aren't changed, so it is harmless that many requests share one."""
+"""Keys whose values nobody changes, so it is harmless if many requests share one."""
 
 _NATIVE = (str, int, float, bytes, type(None))
 _LEVELS = 4

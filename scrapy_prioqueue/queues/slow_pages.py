@@ -37,8 +37,7 @@ class SlowPages:
 
     Args:
         lease_of: returns the lease of a request in progress, None if it has none.
-        give_up: called with each request that a closing spider doesn't wait for any more; returns whether it will be
-            fetched again.
+        give_up: called to abandon a request of a spider that closes; returns whether it will be fetched again.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class SlowPages:
         lease = self._lease_of(request)
         self._stats.count(SLOW_STAT)
         if lease is None or self._pump.frontier.is_local:
-            remedy = "It keeps the crawl from its end"
+            remedy = "It keeps the crawl from ending"
         else:
             release = frontier_command(f"release {lease.lease_id}", self._pump.frontier.config.name)
             remedy = f"The crawl can't end before it; '{release}' gives it to other workers"
@@ -156,7 +155,7 @@ class SlowPages:
     # While the spider is closing
 
     def _look_for_stuck(self, now: float) -> None:
-        """Give up pages if there has been no progress for `PRIOQUEUE_CLOSE_TIMEOUT` seconds."""
+        """Abandon pages if there has been no progress for `PRIOQUEUE_CLOSE_TIMEOUT` seconds."""
         stats = self._stats.read()
         progress = (frozenset(map(id, self._since)), *(number_of(stats.get(name)) for name in PROGRESS_STATS))
         if progress != self._progress or self._awaits_download(now):

@@ -1,4 +1,4 @@
-"""Start requests: their marks, and the hold, in which a worker does its own requests before shared ones."""
+"""Start requests: their marks, and the hold, during which a worker processes only its own requests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def once_mark(fingerprint: bytes) -> bytes:
 
 
 def is_once_mark(mark: bytes | None) -> bool:
-    """Return whether a mark is such a one, not that of a start request."""
+    """Return whether a mark is one of `once_mark`, not that of a start request."""
     return mark is not None and len(mark) == _ONCE_LENGTH
 
 

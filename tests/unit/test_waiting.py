@@ -30,13 +30,13 @@ def holder(worker: str = "w1", leases: int = 12, heard_s: float = 1.0, **fields:
         (
             Waits(leased=1, holders=[holder(leases=1, heard_s=80.0)]),
             [
-                "1 request leased by worker w1 at host-a, not heard of for 80 s"
+                "1 request leased by worker w1 at host-a, without contact for 80 s"
                 " (it expires within 118 s unless it renews it)"
             ],
         ),
         (
             Waits(leased=1, holders=[Holder("w1", "", 1, -2.0, 62.0)]),
-            ["1 request leased by worker w1, not heard of for 62 s (expired, and given to others now)"],
+            ["1 request leased by worker w1, without contact for 62 s (expired, and given to others now)"],
         ),
         (
             Waits(leased=1, holders=[holder(leases=1, slow=[HUNG])]),

@@ -1,4 +1,4 @@
-"""Charts of a crawl over time, as paths of SVG, for the report and the page; nothing is read here."""
+"""Charts of a crawl over time, as paths of SVG, for the report and the dashboard; nothing is read here."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from scrapy_prioqueue.frontier.base import DEAD_REASONS
 from scrapy_prioqueue.frontier.redis.operators.history import History, Sample, with_rates
 
 WIDTH, HEIGHT = 720.0, 200.0
-"""Size of a chart in its own units; the page stretches it."""
+"""Width and height of a chart in its own units; the style sheet scales it."""
 
 FEWEST = 2
-"""Samples that a chart needs."""
+"""Minimum number of samples of a chart."""
 
 MOST_IN_SMALL = 120
-"""Samples in a small chart, in which more would only be noise."""
+"""Maximum number of samples in a small chart, in which more would only be noise."""
 
 Text = Callable[[float], str]
 Values = Sequence[float | None]
@@ -30,7 +30,7 @@ class Series:
     Args:
         path: for SVG; empty if there is nothing to draw.
         most: its largest value, as text.
-        latest: its last value, likewise.
+        latest: its last value, as text.
         color: number of its color.
     """
 
@@ -46,7 +46,7 @@ class Chart:
     """A chart.
 
     Args:
-        about: what it shows, with the largest values, for those who can't see it.
+        about: description with the largest values, for screen readers.
         is_stacked: the series are areas, each above the one before it.
         top: text at the upper edge.
         middle: text at half the height.
@@ -90,7 +90,7 @@ def charts_of(history: History) -> Iterator[Chart]:
 
 
 def depth_chart(samples: Sequence[Sample], names: Sequence[str]) -> Chart:
-    """Return the waiting requests by tier, the best one on top, and below them the delayed ones."""
+    """Return the chart of waiting requests: pending ones by tier, the best tier on top, and delayed ones below."""
     tiers: dict[str, Values] = {
         name: [_at(sample.tiers, tier) for sample in samples] for tier, name in enumerate(names)
     }
@@ -98,13 +98,13 @@ def depth_chart(samples: Sequence[Sample], names: Sequence[str]) -> Chart:
 
 
 def rate_chart(samples: Sequence[Sample]) -> Chart:
-    """Return the rates of requests that were done, and of those that were found."""
+    """Return the chart of the rates at which requests were done, and accepted."""
     rates = {"done": _of(samples, "done_per_s"), "found": _of(samples, "accepted_per_s")}
     return _lines("Requests per second", samples, rates, per_second)
 
 
 def thinned_out(samples: Sequence[Sample], most: int) -> Sequence[Sample]:
-    """Return some of the samples, with the first and the last one, and with rates over the time between those."""
+    """Return some of the samples, including the first and the last one, with rates over the time between them."""
     step = ceil(len(samples) / most)
     if step == 1:
         return samples
@@ -120,7 +120,7 @@ def _at(counts: Sequence[int], index: int) -> int:
 
 
 def _reversed(series: Mapping[str, Values]) -> dict[str, Values]:
-    """Return series with the last one first, since the best tier belongs on top."""
+    """Return series in reverse order, so that the best tier is on top."""
     return {name: series[name] for name in reversed(list(series))}
 
 
@@ -158,7 +158,7 @@ def _most(values: Values, text: Text) -> str:
 
 
 def _line(samples: Sequence[Sample], values: Values, top: float) -> str:
-    """Return a path with gaps where nothing is known; a value between two gaps is a dot."""
+    """Return a path with gaps where the value is unknown; a value between two gaps is a dot."""
     parts, run = list[str](), list[str]()
     for place, value in zip(_places(samples, [value or 0 for value in values], top), values, strict=True):
         if value is not None:

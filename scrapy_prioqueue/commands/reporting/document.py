@@ -1,4 +1,4 @@
-"""Gathers what a report shows, and renders it."""
+"""Gathers the contents of a report, and renders it."""
 
 from __future__ import annotations
 
@@ -30,15 +30,17 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a report shows.
+    """The contents of a report.
 
     Args:
         runs: of this crawl, the newest first, at most `MOST_RUNS`.
         earlier_runs: number of runs of earlier crawls.
         slots: the longest queues.
-        notes: what deserves attention, each with a command that helps, empty for none.
-        tiers: pages done by tier, as are the following by other properties.
-        stats: of all runs, without those that the bars show.
+        notes: problems as text, each with the command that helps, empty for none.
+        tiers: pages done, by tier.
+        domains: pages done, by domain.
+        confidence: items, by confidence.
+        stats: sums of the stats of all runs, without those that the bars show.
     """
 
     status: Status
@@ -86,20 +88,20 @@ _DRAWN = tuple(map(_prefix, (CONFIDENCE_STAT, DONE_SLOT_STAT, DONE_TIER_STAT)))
 
 
 def _under(stats: Mapping[str, float], stat: str) -> dict[str, int]:
-    """Return the values of a stat whose name ends with a variable part, by that part."""
+    """Return the values of the stats with this prefix, by the rest of their names."""
     prefix = _prefix(stat)
     return {name.removeprefix(prefix): int(value) for name, value in stats.items() if name.startswith(prefix)}
 
 
 def _bars(counts: Mapping[str, int]) -> list[Bar]:
-    """Return counts as bars, the largest first, and all others together last."""
+    """Return counts as bars, the largest first; the last one is the sum of all others."""
     most = max(counts.values(), default=0)
     ordered = sorted(counts.items(), key=lambda item: (item[0].startswith("("), -item[1], item[0]))
     return [Bar(name, count, count / most if most else 0.0) for name, count in ordered]
 
 
 def _confidence(counts: Mapping[str, int]) -> list[Bar]:
-    """Return the number of items by confidence, the highest first, with classes that have none."""
+    """Return the number of items by class of confidence, the highest first, including classes without items."""
     if not counts:
         return []
     classes = [stat.removeprefix(_prefix(CONFIDENCE_STAT)) for stat in reversed(CONFIDENCE_STATS)]
@@ -134,7 +136,7 @@ def render(document: Document) -> str:
 
 
 def headline(document: Document) -> tuple[str, str]:
-    """Return how the crawl is, in a word and a sentence."""
+    """Return the state of the crawl, as a word and as a sentence."""
     status = document.status
     state = status.state
     length = duration(max(0, (state.ended_ms or status.now_ms) - state.created_ms) / 1000)

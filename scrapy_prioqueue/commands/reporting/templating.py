@@ -1,4 +1,4 @@
-"""Templates of HTML, for the report and the page: foreign text can neither be markup nor hide anything."""
+"""HTML templates for the report and the dashboard: text from sites can neither be markup nor hide other text."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from scrapy_prioqueue.printable import clean
 
 
 def environment(package: str, *functions: Callable[..., Any]) -> Environment:
-    """Return the environment of the templates of a package, which may call these functions by their names."""
+    """Return the Jinja2 environment of a package's templates, which may call these functions by their names."""
     made = Environment(
         loader=PackageLoader(package),
         autoescape=True,
-        # An upgrade in place must not mix new templates with the functions of a running process.
+        # Templates aren't loaded again: after an upgrade in place they would not match the functions of this process.
         auto_reload=False,
         finalize=_shown,
         undefined=StrictUndefined,
@@ -29,16 +29,16 @@ def environment(package: str, *functions: Callable[..., Any]) -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Return what is put into a page: text that is no markup without control and bidirectional characters."""
+    """Return a value as it is put into HTML: text that isn't markup has no control and bidirectional characters."""
     return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def clock(ms: float, other_ms: float) -> str:
-    """Return a time at one end of a chart, with the date unless it is that of the other end."""
+    """Return the time at one end of a chart, with the date if it differs from that of the other end."""
     when, other = (datetime.fromtimestamp(each / 1000) for each in (ms, other_ms))
     return when.strftime("%H:%M:%S" if when.date() == other.date() else "%Y-%m-%d %H:%M")
 
 
 def iso(ms: float) -> str:
-    """Return a time for programs."""
+    """Return a time in ISO 8601, for programs."""
     return datetime.fromtimestamp(ms / 1000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
