@@ -19,7 +19,7 @@ from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable, WrongK
 from scrapy_prioqueue.frontier.base import Batch, Demand, FrontierConfig, Push
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
-from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES, explained
+from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES, explained, is_forbidden
 from tests.docs.markdown import REFERENCE
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer, link_status, replica_of
@@ -460,6 +460,23 @@ def test_answers_of_other_servers_and_proxies_get_advice(answer: str, advice: st
 
     assert isinstance(error, FrontierRefused)
     assert advice in str(error)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("unknown command 'INFO', with args beginning with: 'server'", True),
+        ("unknown subcommand 'LOAD'. Try SCRIPT HELP.", True),
+        ("Command is not available: 'CONFIG'. See https://example.com/docs", True),
+        ("This command is not allowed", True),
+        ("command 'EVALSHA' is not supported in sharded clusters", True),
+        ("MISCONF Redis can't persist to disk. Commands that may modify the data set are disabled", False),
+        ("unsupported CONFIG parameter: save", False),
+        ("wrong number of arguments for 'get' command", False),
+    ],
+)
+def test_commands_that_are_not_offered_are_told_from_other_errors(answer: str, expected: bool) -> None:
+    assert is_forbidden(ResponseError(answer)) == expected
 
 
 @pytest.mark.parametrize(

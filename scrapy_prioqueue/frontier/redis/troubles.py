@@ -37,7 +37,10 @@ class Meaning:
     advice: str
 
 
-_NOT_OFFERED = r"unknown (sub)?command|unsupported command|command.* (not (allowed|available|supported)|disabled)"
+_NOT_OFFERED = (
+    r"(?i:unknown (sub)?command|unsupported command"
+    r"|command( '[^']*')?( is)? (not (allowed|available|supported)|disabled))"
+)
 """How servers, and proxies in front of them, refuse commands that they don't offer."""
 
 _MOVED = r"MovedError|\bMOVED\b"
@@ -240,7 +243,7 @@ def is_cluster(address: str) -> bool:
 
 def is_forbidden(error: BaseException | None) -> bool:
     """Return whether this user may not use a command, or the server doesn't offer it."""
-    is_refused = isinstance(error, ResponseError) and re.search(_NOT_OFFERED, str(error), re.IGNORECASE) is not None
+    is_refused = isinstance(error, ResponseError) and re.search(_NOT_OFFERED, str(error)) is not None
     return isinstance(error, NoPermissionError) or is_refused
 
 
