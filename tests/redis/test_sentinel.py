@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 import pytest
+import redis
 from scrapy.settings import Settings
 
 from scrapy_prioqueue import FrontierClient
@@ -21,12 +22,14 @@ from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.locating import FixedLocator
 from scrapy_prioqueue.frontier.redis.operators.doctor import server_findings
+from scrapy_prioqueue.frontier.redis.troubles import SENTINEL_RULES
 from tests.commands.conftest import run_command
 from tests.crawl import redis_spiders
+from tests.docs.markdown import REFERENCE
 from tests.support.coroutines import run
 from tests.support.crawls import Crawls
 from tests.support.sentinels import PRIMARY, SentinelServer, StartSentinels, Watched, sentinel_fleet
-from tests.support.servers import RedisServer, StartServer
+from tests.support.servers import RedisServer, StartServer, replica_of
 from tests.support.site import Site, leaves
 from tests.support.waiting import wait_until, wait_until_async
 
@@ -108,32 +111,37 @@ def test_primary_is_found(shared: Watched, info: Info, options: Mapping[str, Any
 
 @both
 @pytest.mark.parametrize("are_frozen", [True, False])
-def test_one_sentinel_that_answers_is_enough(start_sentinels: StartSentinels, info: Info, are_frozen: bool) -> None:
-    watched = start_sentinels(replicas=0)
-    port = watched.primary.port
+def test_one_sentinel_that_answers_is_enough(
+    own_server: RedisServer, start_one: Callable[..., SentinelServer], info: Info, are_frozen: bool
+) -> None:
+    sentinels = [start_one("127.0.0.1", own_server.port) for _ in range(3)]
 
-    for sentinel in watched.sentinels[:2]:
+    for sentinel in sentinels[:2]:
         sentinel.freeze() if are_frozen else sentinel.kill()
 
-    assert info(watched.url)["tcp_port"] == port
+    assert info(url_of(*sentinels))["tcp_port"] == own_server.port
 
 
-@both
+def url_of(*sentinels: SentinelServer) -> str:
+    return f"redis+sentinel://{','.join(f'127.0.0.1:{sentinel.port}' for sentinel in sentinels)}/{PRIMARY}"
+
+
 def test_sentinel_that_missed_the_failover_is_not_believed(
-    start_sentinels: StartSentinels, start_one: Callable[..., SentinelServer], own_server: RedisServer, info: Info
+    own_server: RedisServer, redis_server_factory: StartServer, start_one: Callable[..., SentinelServer]
 ) -> None:
-    watched = start_sentinels(replicas=1)
-    old = watched.primary
-    watched.order_failover()
-    new = watched.wait_for_promotion(old)
-    # It is in the first epoch, as one that was cut off from the others before the failover.
-    stale = start_one("127.0.0.1", own_server.port)
-    hosts = [stale.port, *(sentinel.port for sentinel in watched.sentinels[:2])]
+    replica = replica_of(own_server, redis_server_factory)
+    fresh = start_one("127.0.0.1", own_server.port)
+    wait_until(lambda: "+slave slave" in fresh.log, what="the Sentinel knows the replica", within=20)
+    # One that was cut off from the others before the failover says the same as one that begins with another server.
+    stale = start_one("127.0.0.1", redis_server_factory().port)
 
-    for _ in hosts:
-        hosts.append(hosts.pop(0))
-        found = info(f"redis+sentinel://{','.join(f'127.0.0.1:{port}' for port in hosts)}/{PRIMARY}")
-        assert found["tcp_port"] == new.port
+    client: Any = redis.Redis(port=fresh.port)
+    client.execute_command("SENTINEL", "FAILOVER", PRIMARY)
+    wait_until(lambda: "+promoted-slave" in fresh.log, what="the replica is promoted", within=20)
+
+    for info in (info_of_worker, info_of_operator):
+        for sentinels in ((fresh, stale), (stale, fresh)):
+            assert info(url_of(*sentinels))["tcp_port"] == replica.port
 
 
 def has_ipv6() -> bool:
@@ -174,6 +182,24 @@ def test_wrong_password_of_sentinels_is_said(guarded: Watched, info: Info, query
         info(f"{guarded.url.replace('://', '://:server@')}{query}")
 
     assert not {"server@", "wrong"} & set(str(caught.value).split("/"))
+
+
+def test_user_of_sentinels_needs_the_documented_rights(
+    own_server: RedisServer, start_one: Callable[..., SentinelServer]
+) -> None:
+    sentinel = start_one("127.0.0.1", own_server.port, user=f"crawler on >{PASSWORD} -@all {SENTINEL_RULES}")
+    connection = Connection(
+        url_of(sentinel), options={"sentinel_kwargs": {"username": "crawler", "password": PASSWORD}}
+    )
+    client: Any = redis.Redis(port=sentinel.port, decode_responses=True)
+
+    def is_subscribed() -> bool:
+        return any(each["user"] == "crawler" and int(each["psub"]) >= 1 for each in client.client_list())
+
+    assert run(connection.info("server"))
+    wait_until(is_subscribed, what="the worker has subscribed", within=10)
+    run(connection.close())
+    assert SENTINEL_RULES in (REFERENCE.parent / "redis.md").read_text("utf-8")
 
 
 @both
@@ -242,9 +268,10 @@ def frontier(start_sentinels: StartSentinels) -> Iterator[tuple[Frontier, Watche
     run(frontier.close())
 
 
-def test_exchange_waits_while_a_replica_is_promoted(frontier: tuple[Frontier, Watched]) -> None:
+def test_exchange_and_twin_of_the_heartbeat_follow_a_failover(frontier: tuple[Frontier, Watched]) -> None:
     worker, watched = frontier
     commit(worker, FIRST)
+    leases = [(lease.lease_id, lease.attempt) for lease in run(worker.exchange([], Demand(1))).leases]
     old = watched.primary
     moves: list[bool] = []
     following = asyncio.run_coroutine_threadsafe(worker.follow(lambda: moves.append(True)), _loop_of_tests())
@@ -257,8 +284,23 @@ def test_exchange_waits_while_a_replica_is_promoted(frontier: tuple[Frontier, Wa
     # The first exchange with the new primary finds out what that has lost: nothing.
     assert answer.recall is not None and answer.recall.resent == 0
     assert commit(worker, SECOND).depth.accepted == 2
-    assert watched.server_client(new).zcard("{prioqueue:x}:queue:slot") == 2
+    assert watched.server_client(new).zcard("{prioqueue:x}:queue:slot") == 1
+    assert renewed_by_twin(worker, leases) == []
     following.cancel()
+
+
+def renewed_by_twin(worker: Frontier, leases: Sequence[tuple[int, int]]) -> Sequence[int]:
+    """Do what the thread of the heartbeat does; return the ids of lost leases."""
+
+    async def renew() -> Sequence[int]:
+        twin = worker.twin()
+        try:
+            return await twin.renew(leases)
+        finally:
+            await twin.close()
+
+    with ThreadPoolExecutor() as thread:
+        return thread.submit(asyncio.run, renew()).result(20)
 
 
 async def enter_twice_in_promotions() -> None:
@@ -323,28 +365,6 @@ def test_bell_is_heard_from_the_new_primary(start_sentinels: StartSentinels) -> 
     run(hear_after_failover(start_sentinels(replicas=1)), within=60)
 
 
-def test_twin_of_the_heartbeat_renews_on_the_new_primary(frontier: tuple[Frontier, Watched]) -> None:
-    worker, watched = frontier
-    commit(worker, FIRST)
-    leases = run(worker.exchange([], Demand(1))).leases
-    old = watched.primary
-    watched.order_failover()
-    watched.wait_for_promotion(old)
-
-    async def renew() -> Any:
-        twin = worker.twin()
-        try:
-            return await twin.renew([(lease.lease_id, lease.attempt) for lease in leases])
-        finally:
-            await twin.close()
-
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(asyncio.run(renew())))
-    thread.start()
-    thread.join(20)
-    assert found == [[]]
-
-
 def test_link_and_client_find_the_new_primary(start_sentinels: StartSentinels) -> None:
     watched = start_sentinels(replicas=1)
     old = watched.primary
@@ -364,8 +384,8 @@ def test_link_and_client_find_the_new_primary(start_sentinels: StartSentinels) -
 # What the doctor finds
 
 
-def findings(watched: Watched) -> Sequence[tuple[str, str]]:
-    link = Link(watched.url)
+def findings(url: str) -> Sequence[tuple[str, str]]:
+    link = Link(url)
     try:
         return [(each.level, each.text) for each in server_findings(link, "{x}:probe") if each.topic == "sentinels"]
     finally:
@@ -373,28 +393,30 @@ def findings(watched: Watched) -> Sequence[tuple[str, str]]:
 
 
 def test_doctor_counts_sentinels_and_replicas(shared: Watched) -> None:
-    fine, note = findings(shared)
+    fine, note = findings(shared.url)
 
     where = f"3 of 3 name 127.0.0.1:{shared.primary.port}"
     assert fine == ("fine", f"{where}; Sentinels: 3, quorum: 2, replicas: 2, failover after 1 s")
     assert note[0] == "note" and note[1].startswith("min-replicas-to-write is 0")
 
 
-def test_doctor_finds_what_prevents_a_failover(start_sentinels: StartSentinels) -> None:
-    watched = start_sentinels(replicas=0, server_config={"min-replicas-to-write": 1})
-    watched.sentinels[0].kill()
+def test_doctor_finds_what_prevents_a_failover(
+    redis_server_factory: StartServer, start_one: Callable[..., SentinelServer]
+) -> None:
+    server = redis_server_factory(min_replicas_to_write=1)
+    sentinels = [start_one("127.0.0.1", server.port) for _ in range(2)]
+    sentinels[0].kill()
 
-    missing, alone = findings(watched)
+    missing, alone = findings(url_of(*sentinels))
 
-    assert missing[0] == "warning" and missing[1].startswith(f"127.0.0.1:{watched.sentinels[0].port} can't be asked")
+    assert missing[0] == "warning" and missing[1].startswith(f"127.0.0.1:{sentinels[0].port} can't be asked")
     assert alone[0] == "warning" and "replicas: 0" in alone[1]
 
 
 def test_doctor_finds_sentinels_that_disagree(
     start_one: Callable[..., SentinelServer], redis_server_factory: StartServer
 ) -> None:
-    ports = [start_one("127.0.0.1", redis_server_factory().port).port for _ in range(2)]
-    link = Link(f"redis+sentinel://127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}/{PRIMARY}")
+    link = Link(url_of(*(start_one("127.0.0.1", redis_server_factory().port) for _ in range(2))))
 
     (found,) = [each for each in server_findings(link, "{x}:probe") if each.topic == "sentinels"]
 

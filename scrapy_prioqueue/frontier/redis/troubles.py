@@ -24,6 +24,10 @@ CLUSTER_RULES = "+cluster|slots"
 """Further rules for a cluster, on all its nodes."""
 
 
+SENTINEL_RULES = "allchannels +ping +psubscribe +sentinel|master +sentinel|masters +sentinel|get-master-addr-by-name"
+"""ACL rules that a worker's user of Sentinels needs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Meaning:
     """What to do about some errors.
@@ -58,7 +62,7 @@ LASTING = (
         r"no Sentinel answers.*(AuthenticationError|NoPermissionError|\bNOAUTH\b|\bWRONGPASS\b|\bNOPERM\b)",
         "set what the Sentinels require, and nothing if they require none: sentinel_username and sentinel_password in"
         ' the query of PRIOQUEUE_REDIS_URL, or username and password in PRIOQUEUE_REDIS_OPTIONS["sentinel_kwargs"];'
-        " the user needs +sentinel +ping +psubscribe and allchannels",
+        f" a user of theirs needs {SENTINEL_RULES}",
     ),
     Meaning(
         r"no Sentinel answers.*unknown command",
