@@ -26,7 +26,7 @@ COUNT = int(os.environ.get("PRIOQUEUE_TEST_FAILOVERS", "1"))
 
 PAGES_EACH = 200 if COUNT == 1 else 1200
 
-KEYS_PER_STEP = 25
+STEPS = 10
 
 DOWN_S = 4.0
 
@@ -65,11 +65,12 @@ class Crawled:
 
 
 def move(crawled: Crawled) -> None:
-    """Move the hash slot to another node and back, a few keys at a time."""
+    """Move the hash slot to another node and back, in some seconds; a longer outage would cost more repeats."""
     cluster, state = crawled.cluster, crawled.keys.state
     for target in (cluster.other_primary(state), crawled.primary):
         cluster.begin_move(state, target)
-        while cluster.move_keys(state, target, most=KEYS_PER_STEP):
+        most = 1 + cluster.count_keys(state) // STEPS
+        while cluster.move_keys(state, target, most=most):
             let_pass(0.1)
         cluster.end_move(state, target)
         let_pass(1)

@@ -113,6 +113,7 @@ def test_operators_are_told_to_try_again_while_the_hash_slot_moves(
     cluster.move_keys(keys.state, target)
     with pytest.raises(FrontierUnavailable, match="moving.*try again"):
         inspector.status()
+    assert [each.crawl for each in frontiers(link, [frontier_name], lease_ttl_s=10)] == ["moving"]
     cluster.end_move(keys.state, target)
 
     assert operator.drop() == 2

@@ -75,6 +75,10 @@ class Cluster:
         found = call(self._living()[0], "CLUSTER", "SLOTS")
         return [self._node(port) for port in sorted({nodes[0][1] for _, _, *nodes in found})]
 
+    def count_keys(self, key: str) -> int:
+        """Return the number of keys in the hash slot of a key."""
+        return int(call(self.primary_of(key), "CLUSTER", "COUNTKEYSINSLOT", key_slot(key.encode())))
+
     def begin_move(self, key: str, target: RedisServer) -> None:
         """Begin to move the hash slot of a key to another primary; no key moves yet."""
         source, slot = self.primary_of(key), key_slot(key.encode())

@@ -49,7 +49,7 @@ _NOT_OFFERED = (
 
 _MOVED = r"MovedError|\bMOVED\b"
 
-_ASK = r"AskError|\bASK \d"
+_MOVING = rf"non local key|TryAgainError|\bTRYAGAIN\b|AskError|\bASK \d|{_MOVED}"
 
 _TOO_LARGE = r"max request size exceeded|invalid bulk length|too big (m?bulk|inline)|invalid multibulk length"
 
@@ -190,7 +190,7 @@ PASSING = (
         "the cluster has no node for the frontier's hash slot now",
     ),
     Meaning(
-        rf"non local key|TryAgainError|\bTRYAGAIN\b|{_ASK}|{_MOVED}",
+        _MOVING,
         "the frontier's hash slot is moving, or has moved, to another node of the cluster: try again",
     ),
     Meaning(r"\bBUSY\b", "another script is taking too long: SCRIPT KILL ends it"),
@@ -209,7 +209,7 @@ PASSING = (
 """Errors that may pass before the next attempt."""
 
 _DISPLACED = re.compile(
-    rf"\b(READONLY|MASTERDOWN|LOADING|CLUSTERDOWN)\b|ReadOnly|MasterDown|BusyLoading|ClusterDown|{_ASK}|{_MOVED}"
+    rf"\b(READONLY|MASTERDOWN|LOADING|CLUSTERDOWN)\b|ReadOnly|MasterDown|BusyLoading|ClusterDown|{_MOVING}"
 )
 
 _ARGUMENTS = re.compile(
@@ -254,6 +254,11 @@ def is_forbidden(error: BaseException | None) -> bool:
 def is_displaced(error: BaseException) -> bool:
     """Return whether a server can't be written to, or not yet, so that another one may be at its address."""
     return _DISPLACED.search(_named(error)) is not None
+
+
+def is_moving(error: BaseException | None) -> bool:
+    """Return whether a node of a cluster refused a key whose hash slot is moving, or has moved, to another node."""
+    return error is not None and re.search(_MOVING, _named(error)) is not None
 
 
 def is_too_large(error: object) -> bool:

@@ -10,6 +10,7 @@ from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys, name_of_state, state_pattern
 from scrapy_prioqueue.frontier.redis.link import KEYS_PER_SCAN, Link
 from scrapy_prioqueue.frontier.redis.operators.inspector import STOPPING, has_crawl, state_of
+from scrapy_prioqueue.frontier.redis.troubles import is_moving
 from scrapy_prioqueue.frontier.redis.wire import decoded, decoded_hash
 from scrapy_prioqueue.hints import nearest
 
@@ -25,8 +26,8 @@ class FrontierFound:
 
     Args:
         crawl: running; waiting, for workers or for work; paused, drained or stopping by an operator's command; ended;
-            importing; clearing; fingerprints, if it only stores those of other frontiers; unreadable, if this user may
-            not read it or another release has written it.
+            importing; clearing; moving, to another node of a cluster; fingerprints, if it only stores those of other
+            frontiers; unreadable, if this user may not read it or another release has written it.
         crawl_id: empty for none.
         ended_ms: 0 if its crawl hasn't ended.
         workers: number of living ones.
@@ -85,6 +86,10 @@ def frontiers(link: Link, names: Sequence[str], *, lease_ttl_s: float) -> Iterat
             found = _frontier(link, name, int(lease_ttl_s * 1000))
         except FrontierRefused:
             found = FrontierFound(name, "unreadable")
+        except FrontierUnavailable as error:
+            if not is_moving(error.__cause__):
+                raise
+            found = FrontierFound(name, "moving")
         if found is not None:
             yield found
 
