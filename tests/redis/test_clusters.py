@@ -27,6 +27,7 @@ from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.operators.operator import Operator
 from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES, CLUSTER_RULES
 from tests.contract.backends import RedisBackend, Worker, ack, is_balanced, push
+from tests.docs.markdown import REFERENCE
 from tests.support.clusters import Cluster, call
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer
@@ -299,6 +300,7 @@ def test_user_that_may_not_look_for_a_node_is_told_the_missing_right(
         backend.join()
     with pytest.raises(FrontierRefused, match=re.escape(CLUSTER_RULES)):
         Inspector(Link(url), frontier_name).status()
+    assert f"`{CLUSTER_RULES}`" in (REFERENCE.parent / "redis.md").read_text("utf-8")
     backend.close()
 
 
