@@ -49,6 +49,8 @@ class Service:
     def fail_over(self) -> None:
         """Promote the replica when it has everything, and let the name lead to it."""
         with self.old.client() as client:
+            # Only a client that has written waits for what was written.
+            client.set("written-last", 1)
             wait_until(lambda: client.wait(1, 100), what="the replica has everything", within=20)
         self.new.replicaof("NO", "ONE")
         self.leads_to = SECOND_ADDRESS

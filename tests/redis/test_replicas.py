@@ -194,6 +194,8 @@ async def fail_over(primary: RedisServer, replica: RedisServer) -> None:
         bell = asyncio.create_task(frontier.listen(lambda: rings.append(1)))
         await frontier.exchange((FIRST,), Demand(0))
         client, other = primary.client(), replica.client()
+        # Only a client that has written waits for what was written.
+        client.set("written-last", 1)
         wait_until(lambda: client.wait(1, 100), what="the replica has it", within=20)
         other.replicaof("NO", "ONE")
         name.leads_to = replica.port

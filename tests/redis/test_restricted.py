@@ -126,7 +126,7 @@ async def leave(frontier: RedisFrontier) -> None:
 
 
 DRAGONFLY = "ERR Error running script (call to f_0): @user_script:1: script tried accessing undeclared key"
-INFO_WITHOUT_ID = "# Server\r\nredis_version:7.4.0\r\n"
+INFO_WITHOUT_ID = "# Server\r\nredis_version:6.2.0\r\n"
 
 HIDES_INFO: Any = {"warnings": ["may not use INFO"], "findings": ["server"]}
 
