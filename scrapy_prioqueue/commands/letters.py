@@ -1,4 +1,4 @@
-"""How dead letters are put back, by the verb and by the page."""
+"""Replays dead letters, for `scrapy frontier dead` and for the dashboard."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def _headline(status: Status) -> str:
         return f"{doing} {per_s} pages a second"
     if status.idle_until_ms - status.now_ms > SOON_MS:
         return "Everything has to wait"
-    return f"{doing}; no page was finished in the last minute" if status.counts["done"] else "The crawl has begun"
+    return f"{doing}; no page was done in the last minute" if status.counts["done"] else "The crawl has begun"
 
 
 def _finish(status: Status) -> tuple[str, str]:
@@ -127,7 +127,7 @@ def _finish(status: Status) -> tuple[str, str]:
         return f"done in about {_whole(left_s)}", f"{pace} and is empty at about {_at(now_ms, left_s)}."
     # A frontier that grows adds requests to its slots, so no time at which they are empty can be named.
     if left_s is None and status.pace.is_growing:
-        return "no end in sight yet", f"{left} left, and more are found than finished."
+        return "no end in sight yet", f"{left} left, and more are accepted than done."
     if status.rate_left_s:
         at_least = f"The slowest slot needs until {_at(now_ms, status.rate_left_s)} for its requests."
         return f"done in {_whole(status.rate_left_s)} at the earliest", at_least
@@ -194,7 +194,7 @@ def _stall(status: Status) -> Iterator[Finding]:
     is_free = status.has_workers and status.state.phase == "open" and "paused" not in status.state.orders
     waits = status.idle_until_ms - status.now_ms > SOON_MS or status.waiting_workers
     if is_free and not waits and status.left and status.counts["done"] and status.pace.done_per_s == 0:
-        text = "Workers are running, but none has finished a page in the last minute."
+        text = "Workers are running, but no page was done in the last minute."
         yield Finding("warning", text, _command(status, "workers"))
 
 
@@ -242,7 +242,7 @@ def _dead(status: Status) -> Sequence[Finding]:
         return []
     is_open = kept > 0 or not status.state.keeps_letters
     level: Level = "warning" if is_open and dead >= MANY_DEAD * (dead + done) else "note"
-    share = f"{_percent(dead / (dead + done))} of what was finished or given up"
+    share = f"{_percent(dead / (dead + done))} of the requests done or given up"
     if kept != dead:
         text = f"{counted(dead, 'request')} given up, {share}; {number(kept)} of them kept as dead letters."
         return [Finding(level, text)]

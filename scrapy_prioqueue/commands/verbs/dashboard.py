@@ -30,7 +30,7 @@ class DashboardVerb(Verb):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS",
-                            help="IP address to listen on; 0.0.0.0 for all (default: %(default)s)")  # fmt: skip
+                            help="address to listen on; 0.0.0.0 for all (default: %(default)s)")  # fmt: skip
         parser.add_argument("--port", type=port, default=PORT, metavar="N",
                             help="port to listen on; 0 for any free port (default: %(default)s)")  # fmt: skip
         parser.add_argument("--token", help=f"token for changes (default: ${VARIABLE}, or a new one)")

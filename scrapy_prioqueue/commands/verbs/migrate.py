@@ -51,7 +51,7 @@ class _MigrateVerb(Verb):
         parser.add_argument(
             "--fingerprints",
             choices=list(ways_by_name()),
-            help="fingerprinter that computed the fingerprints (default: found by comparing pending requests)",
+            help="how the fingerprints were computed (default: found by comparing them with pending requests)",
         )
         parser.add_argument(
             "--allow-unmatched",

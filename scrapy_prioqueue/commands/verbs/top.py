@@ -106,7 +106,7 @@ class View:
     Args:
         status: the latest summary.
         done_per_s: None if unknown.
-        accepted_per_s: likewise.
+        accepted_per_s: None if unknown.
         interval_s: seconds until the next update.
         trouble: why the summary is outdated, empty if it is current.
     """

@@ -94,7 +94,7 @@ CASES: dict[str, tuple[Status, str, str, str]] = {
         "The crawl has begun",
         "510",
     ),
-    "stuck": (changed(pace=Rates(0.0, 0.0, None)), "warning", "Crawling; no page was finished", "510 requests left"),
+    "stuck": (changed(pace=Rates(0.0, 0.0, None)), "warning", "Crawling; no page was done", "510 requests left"),
     "full": (changed(memory=Memory(9_900, 10_000)), "wrong", "Crawling", "done"),
     "nearly full": (changed(memory=Memory(9_200, 10_000)), "warning", "Crawling", "done"),
     "flooded": (in_state(policy=PolicyFound(high_water=400, is_flooded=True)), "well", "Crawling", "done"),

@@ -69,7 +69,7 @@ def test_overview_has_the_numbers(browser: Browser, backend: RedisBackend) -> No
 
     assert "Left 2 1 in progress, 0 delayed" in shown
     assert "Dead letters 1" in shown
-    assert "1 dead letter, 100% of what was finished or given up." in shown
+    assert "1 dead letter, 100% of the requests done or given up." in shown
 
 
 def test_workers_and_slots_are_listed(browser: Browser, backend: RedisBackend, context: Context) -> None:
@@ -221,7 +221,7 @@ def test_dead_letters_are_counted_alike_everywhere(user: Browser, backend: Redis
 
     purged = plain(user.get("/").text)
     assert "Dead letters 0 of 1 given up" in purged
-    assert "1 request given up, 100% of what was finished or given up; 0 of them kept" in purged
+    assert "1 request given up, 100% of the requests done or given up; 0 of them kept" in purged
     assert 'class="warning"' not in user.get("/").text
     found = context.inspector.status()
     assert found is not None and "Requests given up: 1, 0 of them kept" in dict(gather(context.inspector, found).notes)
