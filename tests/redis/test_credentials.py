@@ -17,6 +17,8 @@ from scrapy_prioqueue.settings.table import SETTINGS
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer
 
+pytestmark = pytest.mark.any_server
+
 
 class Tokens(CredentialProvider):
     """Each token is valid until there is another one."""

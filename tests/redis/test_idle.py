@@ -23,6 +23,8 @@ from scrapy_prioqueue.frontier.runs import Figures
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer
 
+pytestmark = pytest.mark.any_server
+
 T = TypeVar("T")
 
 TIMEOUT_S = 0.5

@@ -231,6 +231,7 @@ def test_server_without_what_a_frontier_needs_is_refused_at_start_with_advice(
         run(frontier.close())
 
 
+@pytest.mark.any_server
 def test_whole_crawl_without_what_managed_services_forbid(
     plain_crawls: Crawls,
     site: Site,
