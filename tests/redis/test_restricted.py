@@ -219,7 +219,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize(("service", "advice"), REFUSALS.values(), ids=REFUSALS)
 def test_server_without_what_a_frontier_needs_is_refused_at_start_with_advice(
-    redis_server_factory: StartServer, service: Service, advice: str
+    redis_server_factory: StartServer, capsys: pytest.CaptureFixture[str], service: Service, advice: str
 ) -> None:
     with opened(service, redis_server_factory) as url:
         frontier = RedisFrontier(FrontierConfig("books", ("a",), "w1", **service.options), Connection(url))
@@ -228,6 +228,7 @@ def test_server_without_what_a_frontier_needs_is_refused_at_start_with_advice(
             run(frontier.join())
 
         assert advice in caught.value.why
+        assert "wait_replicas" in service.options or "scripts" in topics_of_the_doctor(url, capsys)
         run(frontier.close())
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
+from scrapy_prioqueue.errors import FrontierRefused
 from scrapy_prioqueue.frontier.redis.operators.checkup import frontier_findings
 from scrapy_prioqueue.frontier.redis.operators.doctor import Finding, server_findings, worst
 from scrapy_prioqueue.printable import clean
@@ -42,7 +43,10 @@ class DoctorVerb(Verb):
             def report(doing: str, done: int) -> None:
                 work.note(done, doing=doing)
 
-            found += frontier_findings(inspector, context.config.tiers, report, context.config.seeds_keys)
+            try:
+                found += frontier_findings(inspector, context.config.tiers, report, context.config.seeds_keys)
+            except FrontierRefused as error:
+                found.append(Finding("frontier", "wrong", f"it can't be checked: {error.why}"))
         verdict = worst(found)
         shown = (drawing(found), "", Text(_VERDICTS[verdict], style="bold"))
         context.output.found({"verdict": verdict, "findings": found}, *shown)

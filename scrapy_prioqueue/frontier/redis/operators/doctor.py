@@ -80,7 +80,7 @@ def server_findings(link: Link, probe: str) -> Iterator[Finding]:
     yield from _cluster(link, info, key_slot(probe.encode()))
     yield from _memory(info)
     yield from _persistence(link, info)
-    yield _clock(link)
+    yield from _clock(link)
     yield from _compact_limits(link)
 
 
@@ -98,10 +98,13 @@ def _latency(link: Link) -> Finding:
     return Finding("connection", "fine", f"{link.address}: {text}")
 
 
+_PROBING = "redis.call('TIME') return redis.call('EXISTS', KEYS[1] .. '-undeclared')"
+"""Does what some servers refuse to scripts, with one declared key as all scripts of a frontier."""
+
+
 def _permission(link: Link, probe: str) -> Iterator[Finding]:
     try:
-        # With a key, since some hosted servers execute no script without one.
-        digest = link.ask(lambda client: client.script_load("return 1"))
+        digest = link.ask(lambda client: client.script_load(_PROBING))
         link.ask(lambda client: client.evalsha(digest, 1, probe))
     except FrontierRefused as error:
         yield Finding("scripts", "wrong", error.why, "allow Lua scripts, which every frontier needs")
@@ -233,15 +236,20 @@ def _persistence(link: Link, info: dict[str, Any]) -> Iterator[Finding]:
         yield Finding("persistence", "wrong", "the last snapshot failed", "check the server's log, free disk space")
 
 
-def _clock(link: Link) -> Finding:
+def _clock(link: Link) -> Iterator[Finding]:
     begun = time.time()
-    seconds, micros = link.ask(lambda client: client.time())
+    try:
+        seconds, micros = link.ask(lambda client: client.time())
+    except FrontierRefused:
+        # Scripts can't use it either, which was found before.
+        return
     ahead_s = int(seconds) + int(micros) / 1e6 - (begun + time.time()) / 2
     if abs(ahead_s) <= CLOCK_TOLERANCE_S:
-        return Finding("clock", "fine", f"{abs(ahead_s):.1f} s from this machine's")
+        yield Finding("clock", "fine", f"{abs(ahead_s):.1f} s from this machine's")
+        return
     direction = "ahead of" if ahead_s > 0 else "behind"
     text = f"{abs(ahead_s):,.0f} s {direction} this machine's; prioqueue_not_before uses the server's"
-    return Finding("clock", "note", text, "synchronise both with NTP")
+    yield Finding("clock", "note", text, "synchronise both with NTP")
 
 
 def _compact_limits(link: Link) -> Iterator[Finding]:
