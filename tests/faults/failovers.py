@@ -30,6 +30,13 @@ def freeze(watched: Watched) -> None:
     watched.primary.freeze()
 
 
+def lose_machine(watched: Watched) -> None:
+    """Stop the primary and a Sentinel, as if their machine were gone."""
+    primary = watched.primary
+    watched.sentinels[-1].freeze()
+    primary.freeze()
+
+
 def order(watched: Watched) -> None:
     """Let a Sentinel promote a replica, although nothing is wrong."""
     watched.order_failover()
@@ -37,7 +44,7 @@ def order(watched: Watched) -> None:
 
 Fault = Callable[[Watched], None]
 
-FAULTS: Mapping[str, Fault] = {"kill": kill, "freeze": freeze, "order": order}
+FAULTS: Mapping[str, Fault] = {"kill": kill, "freeze": freeze, "machine": lose_machine, "order": order}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +93,8 @@ class Failovers:
         back = back_ms(self._watched.server_client(new), self._workers_key, promoted_ms)
         if not old.is_running:
             old.start()
-        old.thaw()
+        for process in (old, *self._watched.sentinels):
+            process.thaw()
         back_after_s = [(at_ms - promoted_ms) / 1000 for at_ms in back.values()]
         self.made.append(Failover((promoted_ms - begun_ms) / 1000, back_after_s))
 

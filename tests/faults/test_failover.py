@@ -23,8 +23,12 @@ PAGES_EACH, LATENCY_S = (300, 0.3) if COUNT == 1 else (700, 1.2)
 """In `make failovers` a failover with the time until all is whole again takes some twenty seconds."""
 
 
+# The loss of a machine includes that its primary freezes.
+MADE = FAULTS if COUNT > 1 else [fault for fault in FAULTS if fault != "freeze"]
+
+
 @pytest.mark.timeout(300 + 120 * COUNT)
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", MADE)
 def test_invariant_1_failover_loses_nothing_and_repeats_little(
     fault: str,
     tmp_path: Path,

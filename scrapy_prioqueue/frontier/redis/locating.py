@@ -30,8 +30,9 @@ ANSWER_S = 1.0
 LONGEST_S = 3 * ANSWER_S
 """Longest time for all Sentinels: to look up their names, to connect, and to answer."""
 
-NEWS_S = 10.0
-"""Seconds for which what one Sentinel has announced counts, although the others don't know it."""
+FRESH_S, NEWS_S = 1.0, 10.0
+"""Seconds for which what one Sentinel has announced counts without a question to the others, and as long as they don't
+know it."""
 
 T = TypeVar("T")
 
@@ -100,13 +101,15 @@ class SentinelLocator(Locator):
         self.primary = primary
         self.options = options
         self._newest: SentinelView | None = None
-        self._newest_until = -inf
+        self._heard_at = -inf
 
     def locate(self) -> Host:
+        if self._newest is not None and self._newest.is_up and monotonic() < self._heard_at + FRESH_S:
+            return self._newest.host
         views, errors = self._ask_all(enough=len(self.hosts) // 2 + 1)
         if not views:
             raise self._why_unknown(errors)
-        known = [*views.values(), *([self._newest] if self._newest and monotonic() < self._newest_until else [])]
+        known = [*views.values(), *([self._newest] if self._newest and monotonic() < self._heard_at + NEWS_S else [])]
         best = max(known, key=lambda view: (view.epoch, view.is_up))
         if not best.is_up:
             name, port = best.host
@@ -122,8 +125,8 @@ class SentinelLocator(Locator):
             RedisError: it doesn't answer.
         """
         view = self._ask(sentinel)
-        if self._newest is None or view.epoch >= self._newest.epoch or monotonic() >= self._newest_until:
-            self._newest, self._newest_until = view, monotonic() + NEWS_S
+        if self._newest is None or view.epoch >= self._newest.epoch or monotonic() >= self._heard_at + NEWS_S:
+            self._newest, self._heard_at = view, monotonic()
 
     def views(self) -> tuple[Mapping[Host, SentinelView], Mapping[Host, BaseException]]:
         """Return what each Sentinel says, and the errors of the others."""
