@@ -99,6 +99,38 @@ def test_scripts_do_nothing_while_the_hash_slot_moves(
     assert (dumps(source), dumps(target)) == before
 
 
+def test_worker_joins_although_it_is_led_to_a_node_that_lost_the_hash_slot(
+    cluster: Cluster, one: RedisBackend, keys: Keys
+) -> None:
+    one.join("w1").commit(push("a"))
+    late = one.worker("w2")
+    late.run(late.frontier.pending("a.example", 0, 1))
+
+    cluster.move(keys.state, cluster.other_primary(keys.state))
+    late.join()
+
+    assert late.lease_payloads() == ["a"]
+
+
+def test_seeds_stay_as_they_are_while_their_hash_slot_moves(cluster: Cluster, frontier_name: str) -> None:
+    key = "seeds"
+    source, target = cluster.primary_of(key), cluster.other_primary(key)
+    source.client().rpush(key, *"abcd")
+    seeds = open_seeds(FrontierConfig(frontier_name, ("a",), "w1"), cluster.url, [key])
+    taken = run(seeds.exchange([], 2)).seeds
+
+    cluster.begin_move(key, target)
+    before = dumps(source)
+    with pytest.raises(FrontierUnavailable, match="is moving"):
+        run(seeds.exchange(taken, 2))
+    assert dumps(source) == before
+    cluster.move_keys(key, target)
+    cluster.end_move(key, target)
+
+    assert [seed.data for seed in run(seeds.exchange(taken, 2)).seeds] == [b"c", b"d"]
+    run(seeds.close())
+
+
 def test_operators_are_told_to_try_again_while_the_hash_slot_moves(
     cluster: Cluster, one: RedisBackend, keys: Keys, frontier_name: str
 ) -> None:

@@ -51,7 +51,7 @@ from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import seen_argument
 from scrapy_prioqueue.frontier.redis.servers import ServerChanged
 from scrapy_prioqueue.frontier.redis.session import Calls, Journal, Session, without_claims
-from scrapy_prioqueue.frontier.redis.troubles import is_cut_off, is_too_large
+from scrapy_prioqueue.frontier.redis.troubles import is_cut_off, is_moved, is_too_large
 from scrapy_prioqueue.frontier.redis.wire import (
     DIED_RANGES,
     ID,
@@ -104,6 +104,9 @@ SORTS_PER_TRIP = 16
 """Maximum number of script calls in one round trip that move slots to their lanes; other clients wait until the server
 has executed all of them."""
 
+_MOVES = 2
+"""Attempts to join for which it is no failure that the server is another one."""
+
 _SORTING_ATTEMPTS = 5
 _SORTING_PAUSE_S = 1.0
 
@@ -151,6 +154,17 @@ class RedisFrontier(Frontier):
         return min(super().payload_limit, self._connection.argument_limit)
 
     async def join(self) -> Joined:
+        for _ in range(_MOVES):
+            try:
+                return await self._join()
+            except FrontierUnavailable as error:
+                # The node that was asked had not heard of a move. Its error says where the frontier is; then another
+                # server answers.
+                if not (is_moved(error.__cause__) or isinstance(error, ServerChanged)):
+                    raise
+        return await self._join()
+
+    async def _join(self) -> Joined:
         await self._connection.open()
         if self.config.wait_replicas:
             # Otherwise only the first commit would be refused.

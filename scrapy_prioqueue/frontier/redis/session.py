@@ -215,6 +215,7 @@ class Session:
         """Begin a new session, as another process would."""
         self._nonce, self._fences = f"{token_hex(8)}.0", 0
         self.epoch, self._created_ms = "", b""
+        self.has_changed = False
 
     async def fence(self, last_batch: int) -> None:
         """Join again under another nonce, so that calls still under way are void.

@@ -256,6 +256,11 @@ def is_displaced(error: BaseException) -> bool:
     return _DISPLACED.search(_named(error)) is not None
 
 
+def is_moved(error: BaseException | None) -> bool:
+    """Return whether a node of a cluster refused a key because its hash slot is at another node."""
+    return error is not None and re.search(_MOVED, _named(error)) is not None
+
+
 def is_moving(error: BaseException | None) -> bool:
     """Return whether a node of a cluster refused a key whose hash slot is moving, or has moved, to another node."""
     return error is not None and re.search(_MOVING, _named(error)) is not None
