@@ -72,10 +72,14 @@ class Lab:
 
     def start_both(self, settings: dict[str, Any]) -> None:
         """Start both workers, and let them crawl for a while."""
-        self.workers = [self.shop.start(name, settings, program=self._places[name].inside(main)) for name in WORKERS]
+        self.workers = [self.start(name, settings) for name in WORKERS]
         self.shop.wait_until_fetched(0.25)
         for worker in self.workers:
             wait_until(partial(self._has_leases, worker), what=f"{worker.name} holds leases", within=WITHIN_S)
+
+    def start(self, name: str, settings: dict[str, Any]) -> Worker:
+        """Start a worker in its place."""
+        return self.shop.start(name, settings, program=self._places[name].inside(main))
 
     def _has_leases(self, worker: Worker) -> bool:
         return len(self.shop.frontier.leases(worker.name)) > 2
@@ -233,3 +237,22 @@ def test_a_worker_that_is_stopped_while_it_is_cut_off_ends_and_says_what_it_coul
     assert cut_off.has_logged("Closed before the frontier at")
     lab.shop.check_complete(repeated_at_most=len(held) + UNDER_WAY)
     assert other.stat("prioqueue/lease/reaped") > 0
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not IS_COMPLETE, reason="with the other kinds of cuts: make test-networks")
+@pytest.mark.parametrize(
+    ("cut", "said"),
+    [
+        (Lab.cut_one, "TimeoutError: no answer within 1 s"),
+        (Lab.refuse_one, "there is no way to that address: check it, the network and firewalls"),
+        (Lab.unplug_one, "no answer within 1 s"),
+    ],
+)
+def test_a_worker_that_can_not_reach_the_server_at_its_start_says_so_at_once(lab: Lab, cut: Cut, said: str) -> None:
+    cut(lab)
+    worker = lab.start(FIRST, LONG_TTL)
+
+    assert worker.process.wait(within=WITHIN_S) == 1
+    assert worker.reason == "prioqueue_unavailable"
+    assert worker.has_logged(said)

@@ -200,6 +200,10 @@ PASSING = (
         " run BGSAVE",
     ),
     Meaning(r"\bNOREPLICAS\b", "it refuses writes without more replicas (min-replicas-to-write): start them"),
+    Meaning(
+        r"\bError (101|113) connecting|No route to host|Network is unreachable",
+        "there is no way to that address: check it, the network and firewalls",
+    ),
     Meaning(r"max number of clients reached", "it has reached its maxclients: raise that, or stop other clients"),
     Meaning(
         r"MaxConnectionsError|Too many connections",
