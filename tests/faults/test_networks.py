@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -145,32 +146,32 @@ def lab(tmp_path: Path, start_process: StartProcess, start_fork: StartFork, fron
 
 Cut = Callable[[Lab], None]
 
+CUTS: dict[Cut, int] = {
+    Lab.cut_one: 1,
+    Lab.cut_both: 2,
+    Lab.cut_answers: 2,
+    Lab.refuse_one: 1,
+    Lab.unplug_one: 1,
+    Lab.unplug_server: 2,
+}
+"""With the number of workers that notice each of them."""
+
 IS_COMPLETE = os.environ.get("PRIOQUEUE_TEST_NETWORKS") == "all"
 
 
-def cuts(*usual: tuple[Cut, int], others: tuple[tuple[Cut, int], ...]) -> pytest.MarkDecorator:
-    """Return cuts, each with the number of workers that notice it."""
-    chosen = [*usual, *(others if IS_COMPLETE else ())]
-    return pytest.mark.parametrize(("cut", "number"), chosen, ids=[cut.__name__ for cut, _ in chosen])
+def cuts(usual: Cut, *others: Cut) -> pytest.MarkDecorator:
+    """Return the cuts to test, of which only the usual one is always tested."""
+    chosen = [usual, *(cut for cut in [*CUTS, *others] if IS_COMPLETE and cut is not usual)]
+    return pytest.mark.parametrize("cut", chosen, ids=[cut.__name__ for cut in chosen])
 
 
 @pytest.mark.timeout(300)
-@cuts(
-    (Lab.cut_both, 2),
-    others=(
-        (Lab.cut_one, 1),
-        (Lab.cut_answers, 2),
-        (Lab.refuse_one, 1),
-        (Lab.unplug_one, 1),
-        (Lab.unplug_server, 2),
-        (Lab.forget_connections, 2),
-    ),
-)
-def test_a_cut_that_is_shorter_than_leases_repeats_nothing(lab: Lab, cut: Cut, number: int) -> None:
+@cuts(Lab.cut_both, Lab.forget_connections)
+def test_a_cut_that_is_shorter_than_leases_repeats_nothing(lab: Lab, cut: Cut) -> None:
     lab.start_both(LONG_TTL)
 
     cut(lab)
-    lab.are_cut_off(number)
+    lab.are_cut_off(CUTS.get(cut, 2))
     let_pass(0.5)
     lab.network.heal()
     lab.end()
@@ -180,17 +181,9 @@ def test_a_cut_that_is_shorter_than_leases_repeats_nothing(lab: Lab, cut: Cut, n
 
 
 @pytest.mark.timeout(300)
-@cuts(
-    (Lab.cut_one, 1),
-    others=(
-        (Lab.cut_both, 2),
-        (Lab.cut_answers, 2),
-        (Lab.refuse_one, 1),
-        (Lab.unplug_one, 1),
-        (Lab.unplug_server, 2),
-    ),
-)
-def test_a_cut_that_is_longer_than_leases_repeats_what_the_worker_held(lab: Lab, cut: Cut, number: int) -> None:
+@cuts(Lab.cut_one)
+def test_a_cut_that_is_longer_than_leases_repeats_what_the_worker_held(lab: Lab, cut: Cut) -> None:
+    number = CUTS[cut]
     lab.start_both({**SHORT_TTL, "PRIOQUEUE_MAX_IDLE": TTL_S})
 
     cut(lab)
@@ -203,6 +196,26 @@ def test_a_cut_that_is_longer_than_leases_repeats_what_the_worker_held(lab: Lab,
     lab.shop.check_complete(repeated_at_most=len(held) + number * UNDER_WAY)
     assert lab.shop.frontier.check_books() == lab.shop.frontier.counts()["done"]
     assert lab.shop.frontier.has_ended()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not IS_COMPLETE, reason="with the other kinds of cuts: make test-networks")
+@pytest.mark.parametrize("grace_s", [1000, 0.5])
+def test_a_network_that_comes_and_goes_loses_nothing(lab: Lab, lottery: random.Random, grace_s: float) -> None:
+    # After it workers start what they find in an outage, as far as their share and limit of repeats go.
+    lab.start_both({**LONG_TTL, "PRIOQUEUE_OUTAGE_GRACE": grace_s})
+
+    while any(worker.process.is_running for worker in lab.workers):
+        cut = lottery.choice([*CUTS, Lab.forget_connections])
+        print(cut.__name__)
+        cut(lab)
+        let_pass(lottery.uniform(0, 4))
+        lab.network.heal()
+        let_pass(lottery.uniform(0, 1))
+    lab.end()
+
+    lab.shop.check_complete(repeated_at_most=0 if grace_s > 1 else len(lab.shop.pages) // 20)
+    assert lab.shop.frontier.check_books() == lab.shop.frontier.counts()["done"]
 
 
 @pytest.mark.timeout(300)
