@@ -58,3 +58,25 @@ def test_a_lease_call_that_arrives_after_the_outage_leases_nothing(own_server: R
     assert lease.payload == b"request"
     run(late.close())
     run(frontier.close())
+
+
+def test_a_fence_that_arrives_after_a_later_one_does_not_set_the_session_back(
+    own_server: RedisServer, frontier_name: str
+) -> None:
+    frontier = RedisFrontier(FrontierConfig(frontier_name, ("a",), "w1"), Connection(own_server.url))
+    run(frontier.join())
+    session = frontier._session  # noqa: SLF001
+    run(session.fence(0))
+    old = session.nonce
+    run(session.fence(0))
+    batch = Batch(1, [Push(0, "slot", b"request", None)])
+    run(frontier.exchange([batch], None))
+
+    newest, session._nonce = session.nonce, old  # noqa: SLF001
+    membership = session._membership(0, flush=False, has_cleared=False)  # noqa: SLF001
+    reply = run(session.call("join", (*membership, session._policy)))  # noqa: SLF001
+    session._nonce = newest  # noqa: SLF001
+
+    assert reply == [SUPERSEDED]
+    assert run(session.look_up()).last_batch == 1
+    run(frontier.close())

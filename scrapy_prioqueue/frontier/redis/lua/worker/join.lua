@@ -1,10 +1,11 @@
 -- Let a worker join the crawl: begin a new one, resume one, or return why not.
 -- guarantee: nobody joins while the frontier is being cleared; an interrupted clearing is taken over; an existing
---   session is not set back; a process that joins again begins no crawl after its own has ended.
+--   session is not set back, however late this call comes; a process that joins again begins no crawl after its own has
+--   ended.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] worker
--- ARGV[3] nonce of this process
+-- ARGV[3] nonce of this process: `<run id>.<number of its fences>`
 -- ARGV[4] last_batch: number of the last batch that this process knows to be applied
 -- ARGV[5] info: JSON about the worker
 -- ARGV[6] lease_ttl_ms
@@ -28,6 +29,7 @@
 -- ARGV[24] suspect_groups: how many suspects a worker holds together, see lib/moves.lua
 -- ARGV[25] policy: JSON object, see lib/policy.lua; empty if it is sent only on request
 -- reply: {code, …}
+--   4 this process has fenced later than this call was made
 --   0 joined: {0, epoch, is_new, seen, created_ms, order, spider, joined_ms, policy_ms, change, identity,
 --     last_ended_ms}; spider of
 --     the worker that began the crawl; policy_ms when a worker last joined with another policy; change made by this
@@ -177,7 +179,14 @@ local function lacks_policy()
   return ARGV[25] == "" and (state.phase ~= "open" or flush or state.policy ~= ARGV[18])
 end
 
+local function has_fenced_since()
+  local run, fences = string.match(nonce, "^(.*)%.(%d+)$")
+  local its_run, its_fences = string.match(redis.call("HGET", key("sessions"), worker) or "", "^(.*)%.(%d+):%d+$")
+  return run ~= nil and run == its_run and tonumber(fences) < tonumber(its_fences)
+end
+
 local function join()
+  if has_fenced_since() then return {SUPERSEDED} end
   if is_over() then return {OVER} end
   if lacks_policy() then return {POLICY} end
   -- The operations that it will send reopen the crawl.
