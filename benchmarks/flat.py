@@ -43,6 +43,8 @@ SIZES = ["10000/20", "100000/20", "1000000/20", "10000000/20", "1000000/1000000"
 
 QUICK_SIZES = ["10000/20", "300000/20", "100000/100000"]
 
+FILLED = "Frontiers that were filled"
+
 PHASES = ("push", "lease", "ack")
 
 PLAIN_PHASES = ("push", "lease")
@@ -224,7 +226,7 @@ def size_table(found: Sequence[Subject]) -> Table:
         [subject.title, round(subject.memory_b), round(subject.fill_s, 1)] for subject in found
     ]
     note = "Bytes of Redis memory for one pending request, including its fingerprint and its share of the slots."
-    return Table("Frontiers that were filled", ["pending", "bytes per request", "seconds to fill"], rows, note)
+    return Table(FILLED, ["pending", "bytes per request", "seconds to fill"], rows, note)
 
 
 def call_table(found: Sequence[Subject], longest: Sequence[Mapping[str, float]]) -> Table:

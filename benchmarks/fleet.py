@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -117,8 +117,17 @@ def split(workers: int, processes: int) -> Sequence[int]:
     return [count for number in range(processes) if (count := share + (number < more))]
 
 
-def run_fleet(server: RedisServer, workers: int, words: Sequence[str], seconds: float) -> Run:
+def run_fleet(
+    server: RedisServer,
+    workers: int,
+    words: Sequence[str],
+    seconds: float,
+    look: Callable[[redis.Redis], None] = lambda _: None,
+) -> Run:
     """Let a fleet work on an empty server for so long.
+
+    Args:
+        look: called when the time begins and when it ends.
 
     Raises:
         BenchmarkFailed: a process ended, or did nothing.
@@ -140,7 +149,9 @@ def run_fleet(server: RedisServer, workers: int, words: Sequence[str], seconds: 
             process.stdin.flush()
         pause.wait(begin_s - time.monotonic())
         before_s, began_s = processor_s(client), time.monotonic()
+        look(client)
         pause.wait(begin_s + seconds - time.monotonic())
+        look(client)
         redis_s, length_s = processor_s(client) - before_s, time.monotonic() - began_s
         lines = [_line_of(process) for process in processes]
         if not all(lines):

@@ -11,6 +11,7 @@ import json
 import random
 import sys
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha1
@@ -80,25 +81,42 @@ class Pumps:
     Args:
         requests: that pages bring.
         page_s: seconds that a page takes on average, half as long at least and half as long again at most.
+        places: requests at a time of each worker.
+        known: how many further requests, which the server has, a page brings.
+        wait_replicas: how many replicas must have what was sent.
     """
 
-    def __init__(self, url: str, process: int, workers: int, requests: Iterator[Push], page_s: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        process: int,
+        workers: int,
+        requests: Iterator[Push],
+        page_s: float,
+        *,
+        places: int,
+        known: int,
+        wait_replicas: int,
+    ) -> None:
         self._requests = requests
         self._page_s = page_s
+        self._newest: deque[Push] = deque(maxlen=known)
         self._started = 0
         self._frontiers: list[TimedFrontier] = []
         self._members: list[SimulatedWorker] = []
         for number in range(workers):
-            config = FrontierConfig("bench", ("only",), f"worker-{process}-{number}")
+            config = FrontierConfig("bench", ("only",), f"worker-{process}-{number}", wait_replicas=wait_replicas)
             frontier = TimedFrontier(config, url)
-            member = SimulatedWorker(config, frontier, self._fetch, concurrency=CONCURRENCY)
+            member = SimulatedWorker(config, frontier, self._fetch, concurrency=places)
             member.has_own_requests = member.starts_nothing = True
             self._frontiers.append(frontier)
             self._members.append(member)
 
     def _fetch(self, lease: Lease) -> Page:
         self._started += 1
-        return Page(random.uniform(0.5, 1.5) * self._page_s, [next(self._requests)])
+        links = [*self._newest, next(self._requests)]
+        self._newest.append(links[-1])
+        return Page(random.uniform(0.5, 1.5) * self._page_s, links)
 
     async def open(self) -> None:
         """Connect, and store the backlog."""
@@ -215,6 +233,9 @@ def main() -> None:
     parser.add_argument("process", type=int, help="number of this process")
     parser.add_argument("workers", type=int, help="how many are in this process")
     parser.add_argument("--page-s", type=float, default=0.0, help="seconds that a page takes")
+    parser.add_argument("--places", type=int, default=CONCURRENCY, help="pages at a time of each worker")
+    parser.add_argument("--known", type=int, default=0, help="known requests that a page brings besides a new one")
+    parser.add_argument("--wait-replicas", type=int, default=0, help="replicas that must have what was sent")
     parser.add_argument("--plain", type=int, metavar="SIZE", help="plain commands, for that many requests at a time")
     parser.add_argument("--priorities", type=int, default=1, help="that new requests have in turn")
     options = parser.parse_args()
@@ -222,7 +243,16 @@ def main() -> None:
     if options.plain:
         fleet: Pumps | Clients = Clients(options.url, options.workers, requests, options.plain)
     else:
-        fleet = Pumps(options.url, options.process, options.workers, requests, options.page_s)
+        fleet = Pumps(
+            options.url,
+            options.process,
+            options.workers,
+            requests,
+            options.page_s,
+            places=options.places,
+            known=options.known,
+            wait_replicas=options.wait_replicas,
+        )
     asyncio.run(work(fleet, read_moments))
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import flat
 import fleet
+import traffic
 import workers
 from contenders import NEAR
 from fleet_worker import CONCURRENCY
@@ -29,25 +31,34 @@ BUSY_PLACES = 90
 PAGE_S = (0.5, 2.0)
 """Seconds that a page takes, for Little's law."""
 
+EXAMPLE_WORKERS = (10, 100, 500)
+EXAMPLE_PAGE_S = 1.0
+
+CONNECTIONS = 2
+"""Of each worker: one for exchanges, one for the bell."""
+
+BUSY_FLEET = 50
+"""Workers of the fleet that kept the server busy, whose exchanges serve the most pages."""
+
 
 def gigabytes(count: float) -> str:
     """Return bytes as GB, a billion bytes, or as MB below one."""
     return f"{printed(count / 1e9)} GB" if count >= 1e9 else f"{printed(count / 1e6)} MB"
 
 
-def seen_bytes(library: Library) -> Mapping[str, tuple[float, int]]:
-    """Return by mode the bytes per URL at the largest number of URLs measured, and that number.
+def seen_bytes(library: Library) -> Mapping[str, Mapping[int, float]]:
+    """Return by mode the bytes per URL by the number of URLs, from a million on.
 
     Raises:
         NotMeasured: there is none for any mode.
     """
     table = library.table("seen", SEEN)
-    found: dict[str, tuple[float, int]] = {}
+    found: dict[str, dict[int, float]] = {}
     for name, urls, cell in zip(*(table.column(one) for one in ("mode", "URLs", "bytes per URL")), strict=True):
         number = number_of(cell)
         mode = str(name)
-        if mode in MODES and isinstance(urls, int) and number is not None and urls > found.get(mode, (0, 0))[1]:
-            found[mode] = (number, urls)
+        if mode in MODES and isinstance(urls, int) and urls >= MILLION and number is not None:
+            found.setdefault(mode, {})[urls] = number
     if not found:
         raise NotMeasured("seen")
     return found
@@ -73,14 +84,23 @@ def memory_table(library: Library) -> Table:
     each = seen_bytes(library)
     pending = pending_bytes(library)
     for count in SIZES:
-        seen = [gigabytes(count * size_b) for size_b, _ in each.values()]
+        seen = [gigabytes(count * by_size.get(count, by_size[max(by_size)])) for by_size in each.values()]
         rows.append([f"{count:,}", *seen, gigabytes(count * pending)])
-    measured = ", ".join(f"{mode} {printed(size_b)} at {largest:,} URLs" for mode, (size_b, largest) in each.items())
+    measured = ", ".join(
+        f"{mode} {printed(by_size[max(by_size)])} at {max(by_size):,} URLs" for mode, by_size in each.items()
+    )
     note = (
-        f"From bytes per URL as measured: {measured}; and {printed(pending)} bytes per pending request."
-        " Rows beyond those sizes are these figures multiplied, not measured."
+        f"From bytes per URL as measured at that size; beyond it {measured}; and {printed(pending)} bytes per pending"
+        " request. Rows beyond those sizes are these figures multiplied, not measured."
     )
     return Table("Memory", ["URLs", *(f"seen, {mode}" for mode in each), "pending"], rows, note)
+
+
+def growth_table(library: Library) -> Table:
+    """Return what a pending request takes with its fingerprint, by how many there are."""
+    table = library.table("flat", flat.FILLED)
+    rows = list(zip(table.column("pending"), table.column("bytes per request"), strict=True))
+    return Table("Growth", ["pending", "bytes each, with the fingerprint"], rows)
 
 
 def worker_table(library: Library) -> Table:
@@ -142,4 +162,41 @@ def little_table(library: Library) -> Table:
     return Table("Little's law", [*columns, "started during an exchange, each"], rows)
 
 
-SIZING: Mapping[str, Source] = {"memory": memory_table, "workers": worker_table, "little": little_table}
+def example_table(library: Library) -> Table:
+    """Return what fleets of three sizes need of one server."""
+    usual, always_on = ([traffic.EXAMPLE[0], traffic.EXAMPLE[1]], traffic.EVERY_SECOND)
+    per_page = {
+        name: library.value("traffic", traffic.BY_FLEET, list(map(str, usual)), name)
+        for name in ("Redis µs", "bytes in", "bytes out")
+    }
+    busy_us = library.value("fleet", fleet.SPEED, [fleet.OURS, str(BUSY_FLEET)], "Redis µs")
+    written_b = library.value("traffic", traffic.BY_OPTION, [always_on], "append-only file")
+    replicated_b = library.value("traffic", traffic.BY_OPTION, [traffic.REPLICA], "to each replica")
+    seen_b = max(seen_bytes(library)["exact"].values())
+    rows: list[Sequence[Cell]] = []
+    for count in EXAMPLE_WORKERS:
+        rate = count * traffic.EXAMPLE[1]
+        rows.append(
+            [
+                f"{count:,}",
+                f"{rate:,}",
+                f"{rate * EXAMPLE_PAGE_S:,.0f}",
+                f"{printed(rate * busy_us / 1e4)} % to {printed(rate * per_page['Redis µs'] / 1e4)} %",
+                f"{count * CONNECTIONS:,}",
+                *(f"{printed(rate * size_b / 1e6)} MB/s" for size_b in (per_page["bytes in"], per_page["bytes out"])),
+                *(f"{printed(rate * size_b / 1e6)} MB/s" for size_b in (written_b, replicated_b)),
+                gigabytes(rate * 86_400 * seen_b),
+            ]
+        )
+    columns = ["workers", "pages/s", "leased", "of Redis's core", "connections", "network in", "network out"]
+    columns += ["append-only file", "to each replica", "seen, per day"]
+    return Table("Example", columns, rows)
+
+
+SIZING: Mapping[str, Source] = {
+    "memory": memory_table,
+    "growth": growth_table,
+    "workers": worker_table,
+    "little": little_table,
+    "example": example_table,
+}

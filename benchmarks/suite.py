@@ -50,6 +50,7 @@ SUITE = (
     Benchmark("frontier"),
     Benchmark("fleet"),
     Benchmark("reconnects"),
+    Benchmark("traffic"),
     Benchmark("flat", quick=("--sizes", "10000/500", "100000/500", "--no-verbs")),
     Benchmark("seen"),
     Benchmark("pending", quick=("--requests", "5000", "--rounds", "1")),

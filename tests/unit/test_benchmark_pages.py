@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import fleet
 import pytest
 import sizing
 import suite
+import traffic
 from drawings import DRAWINGS
 from fleet import split
 from page import PLOTS, REPOSITORY, RESULTS, TEMPLATES, Library, NotMeasured, Parts, page, printed, render
@@ -128,13 +130,13 @@ def test_the_suite_names_programs_that_are_there_and_what_was_asked_for() -> Non
         chosen(["chess"])
 
 
-def test_sizes_are_bytes_measured_at_the_largest_size_times_urls() -> None:
+def test_sizes_are_bytes_as_measured_and_beyond_that_those_of_the_largest() -> None:
     seen: list[list[Cell]] = [
         [mode, urls, Measured([each - 0.5, each, each + 0.5], 1)]
         for mode, each in (("exact", 12.0), ("compact", 6.0), ("bloom", 1.25))
         for urls in (1_000_000, 10_000_000)
     ]
-    seen[0][2] = 99
+    seen[0][2] = 15
     pending: list[list[Cell]] = [
         ["scrapy-prioqueue", sizing.USUAL_REQUEST, 200],
         ["scrapy-redis", sizing.USUAL_REQUEST, 500],
@@ -149,11 +151,30 @@ def test_sizes_are_bytes_measured_at_the_largest_size_times_urls() -> None:
 
     made = sizing.memory_table(library)
 
-    assert made.rows[0] == ["1,000,000", "12 MB", "6 MB", "1.25 MB", "210 MB"]
+    assert made.rows[0] == ["1,000,000", "15 MB", "6 MB", "1.25 MB", "210 MB"]
     assert made.rows[-1] == ["1,000,000,000", "12 GB", "6 GB", "1.25 GB", "210 GB"]
     assert "exact 12 at 10,000,000 URLs" in made.note
     with pytest.raises(NotMeasured):
         sizing.worker_table(library)
+
+
+def test_the_example_multiplies_what_was_measured_per_page() -> None:
+    by_fleet = ["workers", "pages/s each", "Redis µs", "bytes in", "bytes out"]
+    by_option = ["", "append-only file", "to each replica"]
+    tables = {
+        "seen": [Table(sizing.SEEN, ["mode", "URLs", "bytes per URL"], [["exact", 1_000_000, 10.0]])],
+        "fleet": [Table(fleet.SPEED, ["", "workers", "Redis µs"], [[fleet.OURS, sizing.BUSY_FLEET, 30.0]])],
+        "traffic": [
+            Table(traffic.BY_FLEET, by_fleet, [[*traffic.EXAMPLE, 200.0, 1000.0, 250.0]]),
+            Table(traffic.BY_OPTION, by_option, [[traffic.EVERY_SECOND, 2000, None], [traffic.REPLICA, None, 1500]]),
+        ],
+    }
+    library = Library({name: Results(name, False, "", "", "", found) for name, found in tables.items()})
+
+    first = sizing.example_table(library).rows[0]
+
+    traffic_of_400_pages = ["0.4 MB/s", "0.1 MB/s", "0.8 MB/s", "0.6 MB/s"]
+    assert first == ["10", "400", "400", "1.2 % to 8 %", "20", *traffic_of_400_pages, "346 MB"]
 
 
 def test_a_benchmark_that_fails_does_not_keep_the_others_from_being_run(
