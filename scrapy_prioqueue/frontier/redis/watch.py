@@ -109,6 +109,8 @@ class Watch:
         self._end_promotion()
         if self._news is not None:
             await self._news.close()
+        for task in (*self._hearing, *([self._looking] if self._looking is not None else [])):
+            task.cancel()
 
     def begin_promotion(self) -> None:
         """Let calls wait for news of the end of a promotion, but not for longer than `PROMOTION_S`."""
