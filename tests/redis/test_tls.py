@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -183,6 +184,18 @@ def test_renewed_certificates_are_used_without_a_restart(
         assert link.ask(lambda client: client.ping())
     run(connection.close())
     link.close()
+
+
+@pings
+def test_authorities_of_the_system_are_read_once(
+    serve: Serve, authority: Authority, ping: Ping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"{serve(authority.sign(LOOPBACK))}?ssl_ca_certs={authority.file}"
+    ping(url)
+
+    # It takes tens of milliseconds, and a failover makes a worker ask several Sentinels, and connect anew.
+    monkeypatch.setattr(ssl, "create_default_context", None)
+    ping(url)
 
 
 # With and without TLS

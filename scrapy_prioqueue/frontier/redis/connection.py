@@ -202,6 +202,7 @@ class Connection:
         self._name = name
         self._client: Redis | None = None
         self._is_displaced = False
+        self._has_worked = False
         self._locator = locator or locator_of(self._parts, self._options, timeout_s)
         self._watch = None if self._locator is None else Watch(self._locator, has_news=has_news)
         self._servers = Servers(self.address, self._options.get("redis_connect_func"))
@@ -333,9 +334,11 @@ class Connection:
             client = self.client
             await self._look_up_anew()
             async with self._watched(), Patience(self._answer_s):
-                return await command(client)
+                found = await command(client)
         except FAILURES as error:
             raise self._unavailable(error) from error
+        self._has_worked = True
+        return found
 
     async def attempt(self, *commands: Command) -> list[Any]:
         """Run commands in one round trip and return their replies; a refused command's is an exception.
@@ -529,7 +532,7 @@ class Connection:
             self._locator.learn(error)
         if self._watch is not None:
             self._watch.look_out()
-        return explained(error, self.address, was_sent=was_sent, has_worked=bool(self._scripts))
+        return explained(error, self.address, was_sent=was_sent, has_worked=self._has_worked or bool(self._scripts))
 
 
 def _seconds(limit: Any) -> float | None:

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any, TypeVar, cast
 
 from redis import ConnectionPool, Redis
-from redis.connection import AbstractConnection
+from redis.connection import AbstractConnection, Connection
 from redis.crc import key_slot
 from redis.exceptions import ClusterDownError, MovedError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -23,6 +23,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from scrapy_prioqueue.address import Address, Host
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.redis.options import blocking_options, sentinel_options
+from scrapy_prioqueue.frontier.redis.tls import TlsConnection
 
 ANSWER_S = 1.0
 """Longest time-out of a Sentinel or a node of a cluster, in seconds; then another one is asked."""
@@ -94,7 +95,7 @@ class SentinelLocator(Locator):
 
     def __init__(self, hosts: Sequence[Host], primary: str, options: Mapping[str, Any]) -> None:
         try:
-            Redis(**options).close()
+            _sentinel_pool(options, hosts[0]).make_connection()
         except (TypeError, ValueError) as error:
             raise SettingError("PRIOQUEUE_REDIS_OPTIONS", ["sentinel_kwargs"], str(error)) from error
         self.hosts = hosts
@@ -150,8 +151,7 @@ class SentinelLocator(Locator):
         return views, errors
 
     def _ask(self, sentinel: Host) -> SentinelView:
-        name, port = sentinel
-        with Redis(**{**self.options, "host": name, "port": port}) as client:
+        with Redis.from_pool(_sentinel_pool(self.options, sentinel)) as client:
             # Only the second command knows a replica that is promoted before the failover is over.
             state, found = (
                 client.pipeline(transaction=False)
@@ -199,6 +199,15 @@ def _in_thread(call: Callable[[], T]) -> Future[T]:
 
     Thread(target=run, name="prioqueue sentinel", daemon=True).start()
     return future
+
+
+def _sentinel_pool(options: Mapping[str, Any], sentinel: Host) -> ConnectionPool:
+    """Return a pool of connections of our kind, which redis-py's client wouldn't make from these options."""
+    name, port = sentinel
+    kind = TlsConnection if options["ssl"] else Connection
+    own = {name: value for name, value in options.items() if options["ssl"] or not name.startswith("ssl_")}
+    del own["ssl"]
+    return ConnectionPool(**{**own, "connection_class": kind, "host": name, "port": port})
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from redis.retry import Retry
 
 from scrapy_prioqueue.address import Address, address_of
 from scrapy_prioqueue.errors import SettingError
-from scrapy_prioqueue.frontier.redis.tls import OPTIONS, FreshConnection, plain_options, tls_options
+from scrapy_prioqueue.frontier.redis.tls import OPTIONS, AsyncTlsConnection, TlsConnection, plain_options, tls_options
 
 SENTINEL_OPTIONS = "sentinel_kwargs"
 """Option with further keyword arguments of connections to Sentinels; redis-py's own name."""
@@ -81,8 +81,8 @@ def merged(parsed: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
         if not found.pop("ssl", True):
             raise SettingError(OPTIONS, ["ssl"], "without TLS, PRIOQUEUE_REDIS_URL must begin with redis")
         found = tls_options(found)
-        if kind is AsyncSSLConnection:
-            found["connection_class"] = FreshConnection
+        ours = {AsyncSSLConnection: AsyncTlsConnection, SSLConnection: TlsConnection}
+        found["connection_class"] = ours.get(kind, kind)
     elif kind is None:
         found = plain_options(found)
     return kept_alive(found)

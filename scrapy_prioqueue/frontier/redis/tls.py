@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from redis.asyncio.connection import SSLConnection
+from redis.asyncio.connection import SSLConnection as AsyncSSLConnection
+from redis.connection import SSLConnection
 
 from scrapy_prioqueue.errors import SettingError
 
@@ -18,16 +22,93 @@ _AUTHORITIES = ("ssl_ca_certs", "ssl_ca_path", "ssl_ca_data")
 _VERIFICATIONS = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
-class FreshConnection(SSLConnection):
-    """Reads the files of certificates each time it connects, as redis-py's blocking connection does.
+@dataclass(frozen=True)
+class _Wanted:
+    """What a context is made of; another one is needed when a file changes."""
 
-    Certificates may be renewed while a worker runs.
+    certfile: str | None
+    keyfile: str | None
+    password: str | None
+    ca_certs: str | None
+    ca_path: str | None
+    ca_data: str | bytes | None
+    cert_reqs: ssl.VerifyMode
+    check_hostname: bool
+    min_version: ssl.TLSVersion | None
+    ciphers: str | None
+    further_flags: tuple[ssl.VerifyFlags, ...]
+    other_flags: tuple[ssl.VerifyFlags, ...]
+    changed_at: tuple[int, ...]
+
+
+@lru_cache(maxsize=16)
+def _context(wanted: _Wanted) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = wanted.check_hostname
+    context.verify_mode = wanted.cert_reqs
+    for flag in wanted.further_flags:
+        context.verify_flags |= flag
+    for flag in wanted.other_flags:
+        context.verify_flags &= ~flag
+    if wanted.certfile:
+        context.load_cert_chain(wanted.certfile, wanted.keyfile, wanted.password)
+    if wanted.ca_certs or wanted.ca_path or wanted.ca_data:
+        context.load_verify_locations(wanted.ca_certs, wanted.ca_path, wanted.ca_data)
+    if wanted.min_version is not None:
+        context.minimum_version = wanted.min_version
+    if wanted.ciphers:
+        context.set_ciphers(wanted.ciphers)
+    return context
+
+
+def _context_of(options: Any) -> ssl.SSLContext:
+    """Return the context for the attributes that redis-py's connections have."""
+    files = [file for file in (options.certfile, options.keyfile, options.ca_certs) if file]
+    return _context(
+        _Wanted(
+            certfile=options.certfile,
+            keyfile=options.keyfile,
+            password=getattr(options, "certificate_password", None) or getattr(options, "password", None),
+            ca_certs=options.ca_certs,
+            ca_path=getattr(options, "ca_path", None),
+            ca_data=options.ca_data,
+            cert_reqs=options.cert_reqs,
+            check_hostname=options.check_hostname,
+            min_version=getattr(options, "min_version", None) or getattr(options, "ssl_min_version", None),
+            ciphers=getattr(options, "ciphers", None) or getattr(options, "ssl_ciphers", None),
+            further_flags=_flags(options, "include_verify_flags"),
+            other_flags=_flags(options, "exclude_verify_flags"),
+            changed_at=tuple(Path(file).stat().st_mtime_ns for file in files),
+        )
+    )
+
+
+def _flags(options: Any, name: str) -> tuple[ssl.VerifyFlags, ...]:
+    """Return flags, which older releases of redis-py don't have."""
+    return tuple(getattr(options, name, None) or getattr(options, f"ssl_{name}", None) or ())
+
+
+class AsyncTlsConnection(AsyncSSLConnection):
+    """A connection that reads files of certificates again only if they have changed.
+
+    redis-py does that for each connection, which takes tens of milliseconds, for all authorities of the system; or
+    never, for asyncio. Certificates may be renewed while a worker runs.
     """
 
     async def connect(self) -> None:
         if not self.is_connected:
-            self.ssl_context.context = None
+            self.ssl_context.context = _context_of(self.ssl_context)
         await super().connect()  # type: ignore[no-untyped-call]
+
+
+class TlsConnection(SSLConnection):
+    """Likewise, one that blocks."""
+
+    def _wrap_socket_with_ssl(self, sock: socket.socket) -> ssl.SSLSocket:
+        if self.ssl_validate_ocsp or self.ssl_validate_ocsp_stapled:
+            found: ssl.SSLSocket = super()._wrap_socket_with_ssl(sock)  # type: ignore[no-untyped-call]
+            return found
+        return _context_of(self).wrap_socket(sock, server_hostname=self.host)
 
 
 def tls_options(options: Mapping[str, Any], *, where: str = OPTIONS) -> dict[str, Any]:

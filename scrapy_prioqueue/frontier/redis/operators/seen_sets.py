@@ -38,7 +38,7 @@ def seen_home(link: Link, keys: Keys) -> Keys:
 
 def identity_of(link: Link, keys: Keys) -> str:
     """Return whose fingerprints tell its requests apart: one of `IDENTITIES`, empty for those of its own project."""
-    (found,) = link.pipe(("HGET", keys.state, "identity"))
+    (found,) = link.at(keys.state).pipe(("HGET", keys.state, "identity"))
     return "" if found is None else str(found.decode())
 
 
