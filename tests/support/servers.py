@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
@@ -19,7 +19,13 @@ class RedisServer(redis_server.RedisServer):
 
     def client(self) -> redis.Redis:
         """Return a new client that gives bytes; a reply that takes 10 s is an error, so that no test hangs."""
-        return redis.Redis.from_url(self.url, socket_timeout=10.0)
+        return redis.Redis.from_url(self.url, socket_timeout=10.0, **self._certificates())
+
+    def _certificates(self) -> Mapping[str, Any]:
+        """Return options of a client that shows the server's own certificate."""
+        names = {"ssl_certfile": "tls_cert_file", "ssl_keyfile": "tls_key_file", "ssl_ca_certs": "tls_ca_cert_file"}
+        found = {name: self.config[directive] for name, directive in names.items() if directive in self.config}
+        return {**found, "ssl_check_hostname": False} if found else {}
 
 
 class StartServer(Protocol):

@@ -119,11 +119,12 @@ class WholeCrawl:
         assert found == code, f"scrapy frontier {' '.join(words)}: exit code {found}\n{out}{err}"
         return out + err
 
-    def run(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def run(self, meanwhile: Callable[[], None] = lambda: None, *, troubles: bool = False) -> None:
         """Crawl.
 
         Args:
             meanwhile: called in mid-crawl, when one worker has been killed.
+            troubles: whether the log of the other worker may have errors.
         """
         gate = threading.Event()
         self.site.pages = {path: linking(*DETAILS[number * 3 :][:5]) for number, path in enumerate(LISTINGS)}
@@ -159,7 +160,7 @@ class WholeCrawl:
                 self.verb(words)
             self.scrape()
             gate.set()
-            result = other.wait()
+            result = other.wait(troubles=troubles)
             depth = client.depth()
         assert (depth.done, depth.pending, depth.leased) == (len(LISTINGS) + len(DETAILS) + 1, 0, 0)
         assert result.reason == "finished"
