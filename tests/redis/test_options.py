@@ -22,6 +22,8 @@ from scrapy_prioqueue.frontier.redis.link import Link
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer
 
+pytestmark = pytest.mark.any_server
+
 USER, PASSWORD = "test-options", "secret"
 
 HARMLESS: Mapping[str, Any] = {

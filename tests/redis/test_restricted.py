@@ -203,6 +203,7 @@ def topics_of_the_doctor(url: str, capsys: pytest.CaptureFixture[str]) -> set[st
 
 
 REFUSALS = {
+    "too-old": (Service(answers={"INFO": text("# Server\r\nredis_version:6.0.20\r\n")}), "use Redis 6.2 or later"),
     "no-scripts": (Service(without=["EVALSHA"]), "needs Lua scripts"),
     "no-loading": (Service(acl="-script|load"), "script"),
     "no-time": (Service(without=["TIME"]), "rename-command"),
@@ -228,7 +229,7 @@ def test_server_without_what_a_frontier_needs_is_refused_at_start_with_advice(
             run(frontier.join())
 
         assert advice in caught.value.why
-        assert "wait_replicas" in service.options or "scripts" in topics_of_the_doctor(url, capsys)
+        assert "wait_replicas" in service.options or {"scripts", "version"} & topics_of_the_doctor(url, capsys)
         run(frontier.close())
 
 

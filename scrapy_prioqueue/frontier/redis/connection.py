@@ -311,7 +311,7 @@ class Connection:
         version = parse_version(text)
         if version < OLDEST_VERSION:
             wanted = ".".join(map(str, OLDEST_VERSION))
-            raise FrontierRefused(self.address, f"Redis {text} is older than {wanted}")
+            raise FrontierRefused(self.address, f"Redis {text} is too old: use Redis {wanted} or later, or Valkey")
         return version
 
     async def info(self, section: str) -> dict[str, Any] | None:
