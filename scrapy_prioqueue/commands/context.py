@@ -12,7 +12,7 @@ from scrapy.settings import Settings
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_prioqueue.commands.fingerprinters import equip, works_alone
-from scrapy_prioqueue.commands.output import Output, moment, number
+from scrapy_prioqueue.commands.output import Output, counted, moment
 from scrapy_prioqueue.commands.verb import Stop
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.redis.keys import connection_name
@@ -131,7 +131,7 @@ class Context:
             )
         elif seen is not None:
             why = (
-                f"this name only stores {number(seen)} fingerprints of others (PRIOQUEUE_SEEN_NAME), which"
+                f"this name only stores {counted(seen, 'fingerprint')} of others (PRIOQUEUE_SEEN_NAME), which"
                 f" `{frontier_command('reset --seen', self.name)}` deletes"
             )
         return Stop(

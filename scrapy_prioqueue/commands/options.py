@@ -83,7 +83,7 @@ def address(text: str) -> str:
     try:
         return ip_address("--host", text)
     except SettingError as error:
-        raise ArgumentTypeError(str(error)) from None
+        raise ArgumentTypeError(f"{text!r} {error.why}") from None
 
 
 @contextmanager

@@ -98,7 +98,7 @@ def _budgets(status: Status) -> str:
     text = f"{about}{counted(found.keys, 'key')}"
     if found.nearest:
         text += ", nearest: " + ", ".join(f"{name_text(budget.key)} {nearest_text(budget)}" for budget in found.nearest)
-    return text + (f"; {number(found.over)} requests given up" if found.over else "")
+    return text + (f"; {counted(found.over, 'request')} given up" if found.over else "")
 
 
 def nearest_text(budget: BudgetFound) -> str:

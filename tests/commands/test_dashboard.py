@@ -82,5 +82,16 @@ def test_pages_that_would_be_unsafe_are_refused(run: Run, options: tuple[str, ..
     assert message in ran.err
 
 
-def test_port_is_checked(run: Run) -> None:
-    assert run("dashboard", "--port", "65536").code == 2
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--port", "65536", "'65536' is not a port from 0 to 65535"),
+        ("--port", "web", "'web' is not a port from 0 to 65535"),
+        ("--host", "crawl.example", "'crawl.example' must be an IP address of this machine"),
+    ],
+)
+def test_port_and_host_are_checked(run: Run, option: str, value: str, message: str) -> None:
+    ran = run("dashboard", option, value)
+
+    assert ran.code == 2
+    assert message in ran.err

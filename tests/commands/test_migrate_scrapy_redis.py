@@ -458,7 +458,7 @@ def test_pending_requests_are_known_even_if_no_fingerprint_is_theirs(
 
     assert ran.code == 0, ran.err
     assert "1 of 1 pending requests" in ran.out
-    assert "1 pending requests had no stored fingerprint" in ran.out
+    assert "1 pending request had no stored fingerprint" in ran.out
     assert run("push", "http://shop.example/1").out.startswith("0 pushed, 1 seen before,")
 
 

@@ -449,7 +449,7 @@ def test_evict(run: Run, worker: Worker, backend: RedisBackend) -> None:
     assert urls(gone) == [URL]
 
     assert "if it is still running" in run("workers", "--evict", "gone").err
-    assert run("workers", "--evict", "gone", "--yes").out.startswith("1 leases taken from 'gone'")
+    assert run("workers", "--evict", "gone", "--yes").out.startswith("1 lease taken from 'gone'")
 
     assert urls(worker) == [URL]
     assert run("workers", "--evict", "nobody", "--yes").code == 1
@@ -464,7 +464,7 @@ def test_export_and_import(run: Run, worker: Worker, backend: RedisBackend, tmp_
 
     ran = run("export", str(file))
     assert (ran.code, ran.out) == (0, f"{len(file.read_text().splitlines())} lines written to {file}\n")
-    assert "1 workers are running" in ran.err
+    assert "1 worker is running" in ran.err
     assert run("export", "-").out.splitlines()[1:] == file.read_text().splitlines()[1:]
     ran = run("import", str(file), "--name", name)
 
@@ -562,7 +562,7 @@ def test_reset_of_what_frontiers_share(
     worker.commit(page(URL))
     worker.leave()
 
-    assert "1 fingerprints of others (PRIOQUEUE_SEEN_NAME)" in run("status", settings={"PRIOQUEUE_NAME": pool}).err
+    assert "1 fingerprint of others (PRIOQUEUE_SEEN_NAME)" in run("status", settings={"PRIOQUEUE_NAME": pool}).err
     assert "that frontiers share as" in run("reset", "--seen", settings={"PRIOQUEUE_NAME": pool}).err
     assert run("reset", "--seen", "--yes", settings={"PRIOQUEUE_NAME": pool}).code == 0
 
@@ -626,5 +626,5 @@ def test_it_asks_on_a_terminal(redis_server: RedisServer, worker: Worker, fronti
     assert (code, "Delete 1 pending" in out, "nothing was changed" in out) == (1, True, True)
     assert worker.depth().pending == 1
     code, out = on_a_terminal("y", *args)
-    assert (code, "1 requests deleted" in out) == (0, True)
+    assert (code, "1 request deleted" in out) == (0, True)
     assert worker.depth().pending == 0

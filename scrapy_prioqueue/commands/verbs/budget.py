@@ -106,7 +106,7 @@ def _show(context: Context, key: str) -> int:
     (found,) = context.inspector.budgets.of([key])
     rows = [_cap_row(found, what) for what in CAPS]
     title = f"{key}, every key without caps of its own" if key == EVERY else name_text(key)
-    notes = [f"{number(found.over)} requests given up over it"] if found.over else []
+    notes = [f"{counted(found.over, 'request')} given up over it"] if found.over else []
     is_known = any(found.used.values()) or found.over or any(cap.pattern == key for cap in found.caps.values())
     notes += [] if is_known else ["no request with this key has been fetched"]
     ending = context.ending_notes()

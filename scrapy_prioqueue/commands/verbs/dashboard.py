@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from secrets import token_urlsafe
 
 from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.options import address, port
 from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop, Verb
 
 PORT = 8765
@@ -29,8 +30,8 @@ class DashboardVerb(Verb):
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS",
-                            help="address to listen on; 0.0.0.0 for all (default: %(default)s)")  # fmt: skip
+        parser.add_argument("--host", type=address, default="127.0.0.1", metavar="ADDRESS",
+                            help="IP address to listen on; 0.0.0.0 for all (default: %(default)s)")  # fmt: skip
         parser.add_argument("--port", type=port, default=PORT, metavar="N",
                             help="port to listen on; 0 for any free port (default: %(default)s)")  # fmt: skip
         parser.add_argument("--token", help=f"token for changes (default: ${VARIABLE}, or a new one)")
@@ -56,11 +57,11 @@ class DashboardVerb(Verb):
         except OSError as error:
             what = f"can't listen on port {options.port} of {options.host}: {error.strerror}; --port takes another one"
             raise Stop(what, WRONG_USE) from error
-        address, number = listener.getsockname()[:2]
+        place, number = listener.getsockname()[:2]
         token = given or token_urlsafe(24)
 
         def ready() -> None:
-            shown = f"[{address}]" if ":" in address else address
+            shown = f"[{place}]" if ":" in place else place
             context.output.show(f"The dashboard of frontier {context.name!r} is at http://{shown}:{number}/")
             if given is None:
                 context.output.show(f"Changes need this token: {token}")
@@ -81,11 +82,3 @@ def _is_installed(name: str) -> bool:
     except PackageNotFoundError:
         return False
     return True
-
-
-def port(text: str) -> int:
-    """Read the number of a port."""
-    number = int(text)
-    if not 0 <= number < 2**16:
-        raise ValueError
-    return number

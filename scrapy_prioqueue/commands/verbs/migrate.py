@@ -14,7 +14,7 @@ from scrapy import Request, Spider
 
 from scrapy_prioqueue.client.drafts import PushMaker
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.output import number
+from scrapy_prioqueue.commands.output import counted, number
 from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, NO_SERVER, NOTHING, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.transfer import so_far
@@ -109,7 +109,7 @@ class _MigrateVerb(Verb):
         )
         if mover.unmatched:
             context.output.show(
-                f"{number(mover.unmatched)} pending requests had no stored fingerprint; they count as seen from now on"
+                f"{counted(mover.unmatched, 'pending request')} had no stored fingerprint; now all are seen"
             )
         _report_identity(context, identity)
         _report_starts(context, marks)

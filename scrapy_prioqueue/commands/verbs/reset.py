@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.output import number
+from scrapy_prioqueue.commands.output import counted, number
 from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, Verb
 from scrapy_prioqueue.commands.writing import add_confirmation, confirm, operator_of
@@ -40,7 +40,7 @@ class ResetVerb(Verb):
             return self._run(context, options, what, 0)
         state, depth = context.state(), operator_of(context).depth()
         waiting = f"{number(depth.pending)} pending and {number(depth.delayed)} delayed requests"
-        seen = f"{number(state.seen)} fingerprints seen"
+        seen = f"{counted(state.seen, 'fingerprint')} seen"
         if state.seen_name:
             seen += f" (those of frontier {state.seen_name!r}, PRIOQUEUE_SEEN_NAME, which others may share)"
         if options.seen:
@@ -70,4 +70,4 @@ def _reset(context: Context, options: Namespace, waiting: int) -> str:
             operator.reset(work.note)
             return "everything is dropped"
         dropped = operator.drop(work.note)
-    return f"{number(dropped)} requests deleted"
+    return f"{counted(dropped, 'request')} deleted"

@@ -267,7 +267,7 @@ def _waiting(status: Status) -> str:
         waits.append(f"the slot opens {_in(first_ms - status.now_ms)}")
     elif slots:
         span = f"{_in(first_ms - status.now_ms)} to {duration((last_ms - status.now_ms) / 1000)}"
-        waits.append(f"{number(slots)} slots open {span}")
+        waits.append(f"{counted(slots, 'slot opens', 'slots open')} {span}")
     if status.next_due_ms:
         waits.append(f"the first delayed one is due {_in(status.next_due_ms - status.now_ms)}")
     return f"{'all ' if status.left > 1 else ''}waiting: {', '.join(waits)}"

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import opened
-from scrapy_prioqueue.commands.output import number
+from scrapy_prioqueue.commands.output import counted, number
 from scrapy_prioqueue.commands.progress import Work, working
 from scrapy_prioqueue.commands.verb import FINE, Stop, Verb
 from scrapy_prioqueue.frontier.redis.operators.exporter import Exporter
@@ -42,8 +42,9 @@ class ExportVerb(Verb):
         alive = sum(worker.is_alive for worker in context.inspector.workers())
         if alive and ("paused" not in state.orders or (counts and counts.counts["leased"])):
             print(
-                f"scrapy frontier export: {alive} workers are running: requests that they change meanwhile may be"
-                " written twice or not at all; pause or stop the workers first for an exact copy",
+                f"scrapy frontier export: {counted(alive, 'worker is', 'workers are')} running: requests that"
+                " change meanwhile may be written twice or not at all; pause or stop all workers first for an exact"
+                " copy",
                 file=sys.stderr,
             )
         total = (counts.left + counts.counts["dead"]) if counts else None

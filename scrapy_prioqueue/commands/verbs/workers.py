@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.output import duration, number
+from scrapy_prioqueue.commands.output import counted, duration
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import slow_pages, worker_table
 from scrapy_prioqueue.commands.writing import add_confirmation, confirm, operator_of
@@ -43,12 +43,12 @@ def _evict(context: Context, options: Namespace) -> int:
     if worker is None and not held:
         listing = frontier_command("workers", context.name)
         raise Stop(context.nothing(f"there is no worker {name!r}; {listing} lists them"))
-    what = f"take {number(held)} leases from worker {name!r}"
+    what = f"take {counted(held, 'lease')} from worker {name!r}"
     if worker is not None:
         what += f", last contact {duration(worker.heard_s)} ago"
         if worker.is_alive:
             what += "; if it is still running, requests that it has in progress are fetched twice"
     confirm(context, options, what)
     taken = operator_of(context).evict(name, max_attempts=context.config.max_attempts)
-    context.output.show(f"{number(taken)} leases taken from {name!r}; the worker is forgotten unless it joins again")
+    context.output.show(f"{counted(taken, 'lease')} taken from {name!r}; the worker is forgotten unless it joins again")
     return FINE
