@@ -109,7 +109,7 @@ class SimConnection(Connection):
     async def run(self, calls: Sequence[tuple[str, str, Sequence[Argument]]], *, wait_replicas: int = 0) -> list[Any]:
         await self.open()
         if self._server.is_away:
-            raise self._unavailable(ConnectionError("connection refused"), was_sent=False)
+            raise self.unavailable(ConnectionError("connection refused"), was_sent=False)
         last, self._incarnation = self._incarnation, self._server.incarnation
         if last != self._incarnation:
             raise ServerChanged(self.address, "it was restarted", was_sent=False)
@@ -185,7 +185,7 @@ class SimConnection(Connection):
         asyncio.get_running_loop().call_later(TIMEOUT_S + late_s, deliver, context=Context())
 
     def _lost(self, why: str) -> Exception:
-        return self._unavailable(ConnectionError(why))
+        return self.unavailable(ConnectionError(why))
 
 
 class _Scan:

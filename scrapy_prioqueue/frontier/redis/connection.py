@@ -336,7 +336,7 @@ class Connection:
             async with self._watched(), Patience(self._answer_s):
                 found = await command(client)
         except FAILURES as error:
-            raise self._unavailable(error) from error
+            raise self.unavailable(error) from error
         self._has_worked = True
         return found
 
@@ -344,7 +344,19 @@ class Connection:
         """Run commands in one round trip and return their replies; a refused command's is an exception.
 
         Raises:
-            FrontierUnavailable: the connection failed.
+            FrontierUnavailable: the connection failed, or another server has the keys or takes the writes now.
+        """
+        answers = await self.replies(*commands)
+        for answer in answers:
+            if isinstance(answer, exceptions.RedisError) and is_displaced(answer):
+                raise self.unavailable(answer) from answer
+        return answers
+
+    async def replies(self, *commands: Command) -> list[Any]:
+        """Run commands in one round trip and return their replies as they are, each error reply as an exception.
+
+        Raises:
+            FrontierUnavailable: the connection failed; some may have been executed.
         """
 
         async def run(client: Redis) -> list[Any]:
@@ -367,7 +379,7 @@ class Connection:
                 was_sent = True
                 yield connection
         except FAILURES as error:
-            raise self._unavailable(error, was_sent=was_sent) from error
+            raise self.unavailable(error, was_sent=was_sent) from error
         except SettingError:
             raise
         except (TypeError, ValueError) as error:
@@ -455,7 +467,7 @@ class Connection:
             return reply
         if is_full(reply):
             return FrontierFull(f"the server at {self.address} has reached its maxmemory: {reply}")
-        raise self._unavailable(reply) from reply
+        raise self.unavailable(reply) from reply
 
     async def _missing(self, connection: AbstractConnection) -> list[Script]:
         scripts = list(self._scripts.values())
@@ -499,7 +511,7 @@ class Connection:
                     # A connection with a subscription can't be used for anything else.
                     await connection.disconnect(nowait=True)
         except FAILURES as error:
-            raise self._unavailable(error) from error
+            raise self.unavailable(error) from error
 
     async def _has_rung(self, connection: AbstractConnection) -> bool:
         message = await connection.read_response(timeout=PING_S)
@@ -526,7 +538,8 @@ class Connection:
         if client is not None:
             await client.aclose()
 
-    def _unavailable(self, error: BaseException, *, was_sent: bool = True) -> FrontierUnavailable:
+    def unavailable(self, error: BaseException, *, was_sent: bool = True) -> FrontierUnavailable:
+        """Return our error for an error or an error reply, and look for the server anew if it may have moved."""
         self._is_displaced = self._is_displaced or is_displaced(error)
         if isinstance(self._locator, ClusterLocator):
             self._locator.learn(error)

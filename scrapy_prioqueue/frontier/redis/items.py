@@ -12,10 +12,12 @@ from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import connection_name
 from scrapy_prioqueue.frontier.redis.link import Command
-from scrapy_prioqueue.frontier.redis.troubles import explained, is_forbidden, is_of_wrong_type
+from scrapy_prioqueue.frontier.redis.troubles import is_displaced, is_forbidden, is_of_wrong_type
 
 STREAM_FIELD = "item"
 """Field of a stream entry that contains the item."""
+
+AWAY = "the server can't be used"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,10 @@ class ItemTooLarge(Exception):
     """The server accepts no argument of this size."""
 
 
+class ItemRefused(Exception):
+    """The server doesn't accept an item now."""
+
+
 class RedisItems:
     """Appends items to lists or streams of a server.
 
@@ -48,7 +54,6 @@ class RedisItems:
         self._connection = Connection(url, timeout_s=timeout_s, options=options, name=name)
         self._nodes: dict[str, Connection] = {}
         self._as_stream = as_stream
-        self._has_worked = False
         self.address = self._connection.address
 
     async def append(self, entries: Sequence[ItemData]) -> Sequence[Exception | None]:
@@ -64,7 +69,7 @@ class RedisItems:
             errors = await self._errors(node, [command for command, _ in part])
             for (command, indexes), error in zip(part, errors, strict=True):
                 for index in indexes:
-                    found[index] = error and self._explained(error, str(command[1]))
+                    found[index] = error and self._explained(node, error, str(command[1]))
         return found
 
     def _node(self, key: str) -> Connection:
@@ -83,11 +88,9 @@ class RedisItems:
 
     async def _errors(self, node: Connection, commands: Sequence[Command]) -> Sequence[Exception | None]:
         try:
-            answers = await node.attempt(*commands)
+            answers = await node.replies(*commands)
         except FrontierUnavailable as error:
-            why = explained(error.__cause__ or error, self.address, has_worked=self._has_worked).why
-            return [ConnectionError(f"the server can't be used: {why}")] * len(commands)
-        self._has_worked = True
+            return [ConnectionError(f"{AWAY}: {error.why}")] * len(commands)
         return [answer if isinstance(answer, RedisError) else None for answer in answers]
 
     def _commands(self, entries: Sequence[ItemData], indexes: Iterable[int]) -> Iterator[tuple[Command, Sequence[int]]]:
@@ -101,12 +104,15 @@ class RedisItems:
         for key, found in by_key.items():
             yield ("RPUSH", key, *(entries[index].data for index in found)), found
 
-    def _explained(self, error: Exception, key: str) -> Exception:
+    def _explained(self, node: Connection, error: Exception, key: str) -> Exception:
         kind, command = ("stream", "xadd") if self._as_stream else ("list", "rpush")
         if is_of_wrong_type(error):
             return TypeError(f"the key {key} is no {kind}: rename or delete it, or set REDIS_ITEMS_KEY")
         if is_forbidden(error):
             return PermissionError(f"{error}; give the Redis user access: ACL SETUSER <user> ~{key} +{command}")
+        if isinstance(error, RedisError):
+            why = node.unavailable(error).why
+            return ConnectionError(f"{AWAY}: {why}") if is_displaced(error) else ItemRefused(why)
         return error
 
     async def close(self) -> None:

@@ -187,11 +187,11 @@ PASSING = (
     Meaning(r"BusyLoadingError|\bLOADING\b", "it is loading its data from disk: wait until it is done"),
     Meaning(
         r"ClusterDownError|\bCLUSTERDOWN\b",
-        "the cluster has no node for the frontier's hash slot now",
+        "the cluster has no node for the hash slot now",
     ),
     Meaning(
         _MOVING,
-        "the frontier's hash slot is moving, or has moved, to another node of the cluster: try again",
+        "the hash slot is moving, or has moved, to another node of the cluster: try again",
     ),
     Meaning(r"\bBUSY\b", "another script is taking too long: SCRIPT KILL ends it"),
     Meaning(
