@@ -134,11 +134,14 @@ class WholeCrawl:
         with FrontierClient(self.url, self.name, options=self.options) as client:
             assert client.push(self.site.url(PUSHED), callback="parse_page")
             urls = [*map(self.site.url, LISTINGS), *(self.site.url(path, host=OTHER_HOST) for path in OVER_BUDGET)]
-            self.admin.rpush(seeds, *(json.dumps({"url": url}) for url in urls))
+            # Read together and served first: details, which wait at the gate, leave no place for other pages.
+            first = {"prioqueue_tier": "high"}
+            self.admin.rpush(seeds, *(json.dumps({"url": url, "meta": first}) for url in urls))
             settings = {
                 "ITEM_PIPELINES": {PIPELINE: 300},
                 "REDIS_START_URLS_KEY": seeds,
                 "REDIS_ITEMS_KEY": items,
+                "REDIS_START_URLS_BATCH_SIZE": len(urls),
                 "MAX_IDLE_TIME_BEFORE_CLOSE": 1,
                 # So few that some pages are pending.
                 "CONCURRENT_REQUESTS": 3,
