@@ -30,7 +30,7 @@ from tests.contract.backends import RedisBackend, Worker, ack, is_balanced, push
 from tests.docs.markdown import REFERENCE
 from tests.support.clusters import Cluster, call
 from tests.support.coroutines import run
-from tests.support.servers import RedisServer
+from tests.support.servers import RedisServer, StartServer
 from tests.support.waiting import wait_until, wait_until_async
 
 
@@ -333,6 +333,22 @@ def test_user_that_may_not_look_for_a_node_is_told_the_missing_right(
     with pytest.raises(FrontierRefused, match=re.escape(CLUSTER_RULES)):
         Inspector(Link(url), frontier_name).status()
     assert f"`{CLUSTER_RULES}`" in (REFERENCE.parent / "redis.md").read_text("utf-8")
+    backend.close()
+
+
+@pytest.mark.parametrize("login", ["", "crawler:wrong@"])
+def test_wrong_password_of_a_cluster_gets_the_advice_that_one_server_gets(
+    redis_server_factory: StartServer, frontier_name: str, login: str
+) -> None:
+    server = redis_server_factory(requirepass="right", cluster_enabled=True)
+    url = f"redis+cluster://{login}{HOST}:{server.port}"
+    backend = RedisBackend(frontier_name, url)
+    advice = r"set user and password in PRIOQUEUE_REDIS_URL \(redis\+cluster://user:password@"
+
+    for ask in (backend.join, Inspector(Link(url), frontier_name).status):
+        with pytest.raises(FrontierRefused, match=advice) as caught:
+            ask()
+        assert "wrong" not in str(caught.value) and "no node" not in str(caught.value)
     backend.close()
 
 

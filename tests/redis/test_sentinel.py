@@ -226,6 +226,37 @@ def test_servers_that_are_no_sentinels_are_refused(shared: Watched, info: Info) 
         info(f"redis+sentinel://127.0.0.1:{shared.primary.port}/{PRIMARY}")
 
 
+def scan_of_operator(url: str) -> Any:
+    link = Link(url, timeout_s=2)
+    try:
+        return [*link.scan()]
+    finally:
+        link.close()
+
+
+def join_of_worker(url: str) -> None:
+    frontier = open_frontier(FrontierConfig("x", ("a",), "w1"), url)
+    try:
+        run(frontier.join())
+    finally:
+        run(frontier.close())
+
+
+@pytest.mark.parametrize("ask", [scan_of_operator, join_of_worker])
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
+@pytest.mark.parametrize("database", ["", "/0", "/1"])
+def test_sentinel_in_place_of_a_server_is_named(
+    shared: Watched, ask: Callable[[str], Any], scheme: str, database: str
+) -> None:
+    if scheme == "redis+cluster" and database == "/1":
+        # Refused before anybody is asked.
+        database = ""
+    advice = r"this is a Sentinel; begin PRIOQUEUE_REDIS_URL with redis\+sentinel:// and end it with the name"
+
+    with pytest.raises(FrontierRefused, match=advice):
+        ask(f"{scheme}://127.0.0.1:{shared.sentinels[0].port}{database}")
+
+
 @both
 def test_no_sentinel_is_reachable(closed_port: int, info: Info) -> None:
     with pytest.raises(FrontierUnavailable, match=rf"no Sentinel answers \(127.0.0.1:{closed_port}: ConnectionError"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from shop_chaos.proxy import FaultProxy
@@ -211,6 +213,23 @@ def test_plain_server_behind_an_address_of_tls_gets_advice(redis_server: RedisSe
 def test_server_with_tls_behind_a_plain_address_gets_advice(serve: Serve, authority: Authority, ping: Ping) -> None:
     with pytest.raises(FrontierUnavailable, match="use rediss://"):
         ping(serve(authority.sign(LOOPBACK)).replace("rediss:", "redis:"))
+
+
+SCHEMES_BEHIND = [("+sentinel", "/books"), ("+cluster", "")]
+
+
+@pings
+@pytest.mark.parametrize(("kind", "path"), SCHEMES_BEHIND)
+def test_advice_about_tls_keeps_the_kind_of_address(
+    redis_server: RedisServer, serve: Serve, authority: Authority, ping: Ping, kind: str, path: str
+) -> None:
+    plain = f"redis{kind}://127.0.0.1:{redis_server.port}{path}"
+    with_tls = f"rediss{kind}://127.0.0.1:{urlsplit(serve(authority.sign(LOOPBACK))).port}{path}"
+
+    with pytest.raises(FrontierUnavailable, match=rf"(use|must begin with) {re.escape(f'redis{kind}')}://"):
+        ping(plain.replace("redis", "rediss", 1))
+    with pytest.raises(FrontierUnavailable, match=rf"use {re.escape(f'rediss{kind}')}://"):
+        ping(with_tls.replace("rediss", "redis", 1))
 
 
 @pings

@@ -23,7 +23,15 @@ from scrapy_prioqueue.frontier.redis.locating import (
     locator_of,
 )
 from scrapy_prioqueue.frontier.redis.options import blocking_options, unusable
-from scrapy_prioqueue.frontier.redis.troubles import explained, is_displaced, is_forbidden, is_full
+from scrapy_prioqueue.frontier.redis.troubles import (
+    NotAServer,
+    explained,
+    is_displaced,
+    is_forbidden,
+    is_full,
+    is_not_offered,
+    refuse_sentinel,
+)
 
 FAILURES = (exceptions.RedisError, OSError)
 
@@ -198,9 +206,26 @@ class Link:
             self._locator.learn(error)
         if is_displaced(error) and "client" in self.__dict__:
             self.client.connection_pool.disconnect(inuse_connections=False)
+        error = self._sentinels_error(error)
         if is_full(error):
             return FrontierFull(f"the server at {self.address} has reached its maxmemory: {error}")
         return explained(error, self.address, has_worked=self._has_worked)
+
+    def _sentinels_error(self, error: BaseException) -> BaseException:
+        """Return another error if a Sentinel has refused a command that only servers have; else the same one."""
+        if not is_not_offered(error) or "client" not in self.__dict__:
+            return error
+        pool = self.client.connection_pool
+        # A Sentinel has no databases.
+        options = {**pool.connection_kwargs, "db": 0}
+        with Redis.from_pool(ConnectionPool(connection_class=pool.connection_class, **options)) as client:
+            try:
+                refuse_sentinel(client.info("server"))
+            except NotAServer as found:
+                return found
+            except FAILURES:
+                pass
+        return error
 
     def pipe(self, *commands: Command, is_transaction: bool = False) -> list[Any]:
         """Run commands in one round trip, as a transaction if `is_transaction` and the user may use those.

@@ -17,13 +17,14 @@ from typing import Any, TypeVar, cast
 from redis import ConnectionPool, Redis
 from redis.connection import AbstractConnection, Connection
 from redis.crc import key_slot
-from redis.exceptions import ClusterDownError, MovedError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, ClusterDownError, MovedError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from scrapy_prioqueue.address import Address, Host
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.redis.options import blocking_options, sentinel_options
 from scrapy_prioqueue.frontier.redis.tls import TlsConnection
+from scrapy_prioqueue.frontier.redis.troubles import is_not_offered, refuse_sentinel
 
 ANSWER_S = 1.0
 """Longest time-out of a Sentinel or a node of a cluster, in seconds; then another one is asked."""
@@ -285,20 +286,33 @@ class ClusterLocator(Locator):
             living = dict.fromkeys([*nodes, *self._named])
             self._known = [*(known for known in self._known if known in living), *(living.keys() - set(self._known))]
             return [(first, last, _host_of(nodes[0], asked)) for first, last, *nodes in found]
-        refusals = [error for error in errors if isinstance(error, ResponseError)]
+        # redis-py counts a refused password as a lost connection.
+        refusals = [error for error in errors if isinstance(error, (ResponseError, AuthenticationError))]
         if refusals:
             # Why the others don't answer is no reason to look elsewhere.
             raise refusals[0]
-        why = "; ".join(dict.fromkeys(map(str, errors)))
+        why = "; ".join(dict.fromkeys(f"{type(error).__name__}: {error}" for error in errors))
         raise RedisConnectionError(f"no node of the cluster answers: {why}")
 
 
 def _ask_for_slots(asked: Host, options: Mapping[str, Any]) -> Any:
     pool = ConnectionPool(**{**options, "host": asked[0], "port": asked[1]})
+    client = Redis(connection_pool=pool)
     try:
-        return Redis(connection_pool=pool).execute_command("CLUSTER", "SLOTS")  # type: ignore[no-untyped-call]
+        return client.execute_command("CLUSTER", "SLOTS")  # type: ignore[no-untyped-call]
+    except ResponseError as error:
+        if is_not_offered(error):
+            refuse_sentinel(_server_info(client))
+        raise
     finally:
         pool.disconnect()
+
+
+def _server_info(client: Redis) -> Mapping[str, Any]:
+    """Return a server's `INFO`, empty if the user may not use that."""
+    with suppress(ResponseError):
+        return client.info("server")
+    return {}
 
 
 def _host_of(node: Sequence[Any], asked: Host) -> Host:

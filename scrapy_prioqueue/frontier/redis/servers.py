@@ -13,6 +13,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
 from scrapy_prioqueue.errors import FrontierUnavailable
+from scrapy_prioqueue.frontier.redis.troubles import is_not_offered, refuse_sentinel
 
 VALKEY = "Valkey"
 
@@ -65,14 +66,23 @@ class Servers:
     async def greet(self, connection: AbstractConnection) -> None:
         """Set up a new connection and read the server's identity; redis-py calls this after connecting."""
         self._servers.pop(connection, None)
+        try:
+            await self._set_up(connection)
+        except ResponseError as error:
+            if is_not_offered(error):
+                # A Sentinel refuses SELECT.
+                await _ask(connection, "")
+            raise
+        server = self._servers[connection] = await _ask(connection, self.connection_name)
+        self.argument_limit = server.argument_limit
+
+    async def _set_up(self, connection: AbstractConnection) -> None:
         if self._prepare is None:
             await connection.on_connect()
         elif asyncio.iscoroutinefunction(self._prepare):
             await self._prepare(connection)
         else:
             self._prepare(connection)
-        server = self._servers[connection] = await _ask(connection, self.connection_name)
-        self.argument_limit = server.argument_limit
 
     def of(self, connection: AbstractConnection) -> Server:
         """Return the server of a connection."""
@@ -119,6 +129,7 @@ async def _ask(connection: AbstractConnection, name: str) -> Server:
         return Server(argument_limit=argument_limit)
     lines = info.decode("utf-8", "replace").splitlines() if isinstance(info, bytes) else []
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    refuse_sentinel(fields)
     in_cluster = is_node_of_cluster(fields)
     return Server(fields.get("run_id", ""), fields.get("redis_version"), argument_limit, in_cluster)
 

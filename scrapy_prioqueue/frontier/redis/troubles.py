@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from string import Template
+from typing import Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError, ResponseError
@@ -34,7 +37,8 @@ class Meaning:
 
     Args:
         pattern: a regular expression found in the name and the text of each of them.
-        advice: what to do.
+        advice: what to do; it may name addresses like the one in use: ``$here`` begins as that does, ``$plain`` without
+            TLS, ``$tls`` with TLS, ``$sentinel`` for Sentinels.
     """
 
     pattern: str
@@ -55,6 +59,11 @@ _TOO_LARGE = r"max request size exceeded|invalid bulk length|too big (m?bulk|inl
 
 LASTING = (
     Meaning(
+        r"this is a Sentinel",
+        "begin PRIOQUEUE_REDIS_URL with $sentinel and end it with the name of the primary:"
+        " ${sentinel}host:26379/mymaster",
+    ),
+    Meaning(
         r"the Sentinels know no primary",
         "correct the name behind the hosts in PRIOQUEUE_REDIS_URL (redis+sentinel://host:port/name/0)",
     ),
@@ -71,7 +80,7 @@ LASTING = (
     ),
     Meaning(
         r"AuthenticationError|\bNOAUTH\b|\bWRONGPASS\b",
-        "set user and password in PRIOQUEUE_REDIS_URL (redis://user:password@host:port/0, special characters"
+        "set user and password in PRIOQUEUE_REDIS_URL (${here}user:password@host:port, special characters"
         " percent-encoded) or as username and password in PRIOQUEUE_REDIS_OPTIONS",
     ),
     Meaning(
@@ -160,11 +169,11 @@ LASTING = (
     ),
     Meaning(
         r"WRONG_VERSION_NUMBER",
-        "that port doesn't speak TLS: PRIOQUEUE_REDIS_URL must begin with redis://, not rediss://",
+        "that port doesn't speak TLS: PRIOQUEUE_REDIS_URL must begin with $plain, not $tls",
     ),
     Meaning(
         r"InvalidResponse|Protocol error",
-        "this is not a Redis server, or it speaks TLS (rediss://): correct PRIOQUEUE_REDIS_URL",
+        "this is not a Redis server, or it speaks TLS ($tls): correct PRIOQUEUE_REDIS_URL",
     ),
     Meaning(
         _MOVED,
@@ -237,10 +246,10 @@ def explained(
     """
     text = in_a_line(_ARGUMENTS.sub("", _named(error)).rstrip(": ."))
     reason = _PLACE_IN_SCRIPT.sub("", text)
-    advice = _advice(LASTING, text)
+    advice = _advice(LASTING, text, address)
     if advice and not (is_cluster(address) and re.search(_MOVED, text)):
         return FrontierRefused(address, f"{reason}; {advice}", was_sent=was_sent)
-    advice = _advice(PASSING, text) or ("" if has_worked else _doubt_of_tls(text, address))
+    advice = _advice(PASSING, text, address) or ("" if has_worked else _doubt_of_tls(text, address))
     return FrontierUnavailable(address, f"{reason}; {advice}" if advice else text, was_sent=was_sent)
 
 
@@ -251,8 +260,27 @@ def is_cluster(address: str) -> bool:
 
 def is_forbidden(error: BaseException | None) -> bool:
     """Return whether this user may not use a command, or the server doesn't offer it."""
-    is_refused = isinstance(error, ResponseError) and re.search(_NOT_OFFERED, str(error)) is not None
-    return isinstance(error, NoPermissionError) or is_refused
+    return isinstance(error, NoPermissionError) or is_not_offered(error)
+
+
+def is_not_offered(error: BaseException | None) -> bool:
+    """Return whether the server, or a proxy in front of it, doesn't offer a command."""
+    return isinstance(error, ResponseError) and re.search(_NOT_OFFERED, str(error)) is not None
+
+
+class NotAServer(ResponseError):
+    """A Sentinel answers in place of a server."""
+
+
+def refuse_sentinel(info: Mapping[str, Any]) -> None:
+    """Refuse a Sentinel in place of a server, by its `INFO`.
+
+    Raises:
+        NotAServer: it is one.
+    """
+    # Valkey says server_mode.
+    if "sentinel" in (info.get("redis_mode"), info.get("server_mode")):
+        raise NotAServer("this is a Sentinel")
 
 
 def is_displaced(error: BaseException) -> bool:
@@ -294,8 +322,22 @@ def _named(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _advice(meanings: tuple[Meaning, ...], text: str) -> str:
-    return next((meaning.advice for meaning in meanings if re.search(meaning.pattern, text)), "")
+def _advice(meanings: tuple[Meaning, ...], text: str, address: str) -> str:
+    advice = next((meaning.advice for meaning in meanings if re.search(meaning.pattern, text)), "")
+    return Template(advice).substitute(_beginnings(address))
+
+
+def _beginnings(address: str) -> Mapping[str, str]:
+    """Return how URLs begin that differ from an address in one respect."""
+    scheme = address.partition(":")[0]
+    kind = scheme.partition("+")[1] + scheme.partition("+")[2]
+    secure = "rediss" if scheme.startswith("rediss") else "redis"
+    return {
+        "here": f"{scheme}://",
+        "plain": f"redis{kind}://",
+        "tls": f"rediss{kind}://",
+        "sentinel": f"{secure}+sentinel://",
+    }
 
 
 _CUT_OFF = re.compile(r"closed by server|reset by peer|EOF occurred|Broken pipe|Connection lost")
@@ -304,12 +346,12 @@ _CUT_OFF = re.compile(r"closed by server|reset by peer|EOF occurred|Broken pipe|
 def _doubt_of_tls(text: str, address: str) -> str:
     if address.startswith("rediss"):
         if "Timeout" in text:
-            return "if the server doesn't speak TLS, use redis:// in PRIOQUEUE_REDIS_URL"
+            return f"if the server doesn't speak TLS, use {_beginnings(address)['plain']} in PRIOQUEUE_REDIS_URL"
         if _CUT_OFF.search(text):
             return (
                 "if the server wants a client certificate, set ssl_certfile and ssl_keyfile in PRIOQUEUE_REDIS_OPTIONS,"
                 " to one that was signed by an authority that the server trusts"
             )
     elif not address.startswith("unix") and _CUT_OFF.search(text):
-        return "if the server speaks TLS, use rediss:// in PRIOQUEUE_REDIS_URL"
+        return f"if the server speaks TLS, use {_beginnings(address)['tls']} in PRIOQUEUE_REDIS_URL"
     return ""
