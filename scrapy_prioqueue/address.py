@@ -27,9 +27,12 @@ SCHEMES: Mapping[str, Kind] = {
 FIRST_PORTS: Mapping[Kind, int] = {"server": 6379, "sentinel": 26379, "cluster": 6379}
 
 _URL = re.compile(r"([^:/?#]*)://([^/?#]*)([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.DOTALL)
-_HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:@\s]*))(?::(\d*))?")
+_HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:@;|\s]*))(?::(\d*))?")
+_BARE_IPV6 = re.compile(r"(?=(?:[^:]*:){2})[\da-fA-F:.]+(?:%\w+)?(?::\d*)?")
 _PRIMARY = re.compile(r"/+([^/]*[^/\d][^/]*)(?:/+(\d+))?/*")
 _SENTINEL_PART = re.compile(r"sentinel_(username|password)")
+
+_LONGEST_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +66,19 @@ def parse_address(url: str) -> Address:
         raise ValueError(f"must be a URL that begins with {', '.join(others)} or {last}")
     scheme, place, path, query = parts[1], parts[2], parts[3], parts[4] or ""
     login, at_sign, names = place.rpartition("@")
-    if not at_sign and "@" in path + query:
+    rest = url[parts.end(2) :]
+    if "@" in rest.partition("#")[2] or ("@" in rest and not at_sign):
         raise ValueError("has a character before the @ that must be percent-encoded: / as %2F, ? as %3F, # as %23")
     if scheme == "unix":
         if not path.strip("/") or names:
             raise ValueError("must have the path of the socket after three slashes: unix:///run/redis/redis.sock")
         return Address("server", url, ())
     kind = SCHEMES[scheme]
-    hosts = [_host(name, FIRST_PORTS[kind]) for name in names.split(",")]
+    if kind != "server":
+        _check_list(names)
+    # Without an @, what looks like a host may be a password; so may what comes before an @ that has no encoding.
+    is_open = bool(at_sign or "," in names) and "@" not in rest
+    hosts = [_host(name, FIRST_PORTS[kind], is_open=is_open) for name in names.split(",")]
     if kind == "server":
         _check_one_server(hosts, path)
         return Address(kind, url, hosts)
@@ -85,19 +93,42 @@ def parse_address(url: str) -> Address:
     return Address(kind, plain, hosts, primary, sentinel_login)
 
 
-def _host(text: str, first_port: int) -> Host:
+def _host(text: str, first_port: int, *, is_open: bool) -> Host:
+    """Read a host and its port.
+
+    Args:
+        is_open: it can't hold a secret, so an error may show it.
+    """
     found = _HOST.fullmatch(text)
     if found is None:
-        if text.count(":") > 1 and "[" not in text:
-            raise ValueError("has an IPv6 address without brackets: write [2001:db8::1]:6379")
-        raise ValueError(
-            "must have a host and a port from 1 to 65535, with special characters of a user name or a password"
-            " percent-encoded"
-        )
+        raise ValueError(f"{_why_no_host(text)}{_shown(text, is_open)}")
     name, port = found[1] or found[2], int(found[3] or first_port)
     if not 1 <= port <= 65535:
-        raise ValueError("must have a port from 1 to 65535")
+        raise ValueError(f"must have a port from 1 to 65535{_shown(text, is_open)}")
     return unquote(name) or "localhost", port
+
+
+def _why_no_host(text: str) -> str:
+    if _BARE_IPV6.fullmatch(text):
+        return "has an IPv6 address without brackets: write [2001:db8::1]:6379"
+    if re.search(r"[;|\s]", text):
+        return "must have commas, and nothing else, between hosts: host1:port1,host2:port2"
+    return (
+        "must have a host and a port from 1 to 65535, with special characters of a user name or a password"
+        " percent-encoded"
+    )
+
+
+def _shown(text: str, is_open: bool) -> str:
+    return f" (this part is wrong: {text[:_LONGEST_SHOWN]!r})" if is_open else ""
+
+
+def _check_list(names: str) -> None:
+    """Refuse a list of hosts one of which is empty."""
+    if not names:
+        raise ValueError("must have a host")
+    if any(re.fullmatch(r"(?::\d*)?", name) for name in names.split(",")):
+        raise ValueError("has an empty host: remove the comma too many, or add what is missing")
 
 
 def _check_one_server(hosts: Sequence[Host], path: str) -> None:

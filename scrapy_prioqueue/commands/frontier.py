@@ -20,6 +20,7 @@ from scrapy.utils.conf import arglist_to_dict
 
 if TYPE_CHECKING:
     from scrapy_prioqueue.commands.verb import Verb
+    from scrapy_prioqueue.errors import SettingError
 
 INTERRUPTED, TERMINATED = 130, 143
 """Exit codes after Ctrl-C and SIGTERM, as shells report them."""
@@ -174,7 +175,7 @@ class FrontierCommand(ScrapyCommand):
         except Stop as stop:
             text, code, is_midway = str(stop), stop.code, stop.is_midway
         except SettingError as error:
-            text, code = str(error), WRONG_USE
+            text, code = str(_with_option(error, opts)), WRONG_USE
         except (FrontierUnavailable, FrontierFull) as error:
             text, code = str(error), NO_SERVER
         except PrioQueueError as error:
@@ -189,6 +190,13 @@ class FrontierCommand(ScrapyCommand):
         if text:
             print(f"scrapy frontier {opts.verb}: {clean(text)}", file=sys.stderr)
         return code
+
+
+def _with_option(error: SettingError, opts: Namespace) -> SettingError:
+    """Return the error with the option in place of the setting that it stands for."""
+    if not opts.url:
+        return error
+    return type(error)(error.name.replace("PRIOQUEUE_REDIS_URL", "--url"), error.value, error.why)
 
 
 @contextmanager

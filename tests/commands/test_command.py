@@ -53,6 +53,27 @@ class BooksSpider(Spider):
     country = "us"
 
 
+@pytest.mark.parametrize(
+    ("url", "wrong"),
+    [
+        (
+            "redis+cluster://:secret@a:1,b:x",
+            "--url = '(not shown: it may hold a password)': must have a host and a port",
+        ),
+        ("redis+cluster://:secret@a:1,b:x", "(this part is wrong: 'b:x')"),
+        ("redis://127.0.0.1:1/0?client_nam=secret", "--url = '…?client_nam=…': connections of redis-py"),
+        ("redis://127.0.0.1:1/0?client_nam=secret", "no such parameter; did you mean client_name?"),
+        ("redis://127.0.0.1:1/0?max_connections=secret", "--url = 'redis://127.0.0.1:1/0': Invalid value for"),
+    ],
+)
+def test_wrong_url_is_blamed_on_the_option(run: Run, url: str, wrong: str) -> None:
+    ran = run("status", "--url", url)
+
+    assert ran.code == 2
+    assert wrong in ran.err
+    assert "secret" not in ran.err and "PRIOQUEUE_REDIS" not in ran.err
+
+
 def test_entry_point_names_the_command() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")

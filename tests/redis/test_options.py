@@ -132,11 +132,32 @@ def test_other_options_are_refused_by_name(url: str, use: Use) -> None:
     for name, value in REFUSED.items():
         with pytest.raises(SettingError, match=rf"^PRIOQUEUE_REDIS_OPTIONS = \['{name}'\]: "):
             use(url, {name: value})
-    for name in ("nonsense", "connection_class", "single_connection_client"):
-        with pytest.raises(SettingError, match=rf"^PRIOQUEUE_REDIS_OPTIONS = \['{name}'\]: "):
-            use(f"{url}?{name}=1", {})
+    for name in ("nonsense", "connection_class", "single_connection_client", "unix_socket_path"):
+        with pytest.raises(SettingError, match=rf"^PRIOQUEUE_REDIS_URL = '…\?{name}=…': "):
+            use(f"{url}?{name}=secret", {"client_name": "mine"})
     with pytest.raises(SettingError, match=r"^PRIOQUEUE_REDIS_URL = .*'health_check_interval'"):
         use(f"{url}?health_check_interval=often", {})
+
+
+@uses
+@pytest.mark.parametrize(
+    ("wrong", "meant"), [("health_check_intervall", "health_check_interval"), ("sentinel_pasword", "sentinel_password")]
+)
+def test_misspelt_option_is_refused_with_what_was_meant(url: str, use: Use, wrong: str, meant: str) -> None:
+    why = rf"no such parameter; did you mean {meant}\?"
+    with pytest.raises(SettingError, match=rf"^PRIOQUEUE_REDIS_URL .* {why}") as raised:
+        use(f"{url}?{wrong}=secret", {})
+    assert "secret" not in str(raised.value)
+    with pytest.raises(SettingError, match=rf"^PRIOQUEUE_REDIS_OPTIONS .* no such option; did you mean {meant}\?"):
+        use(url, {wrong: 1})
+
+
+@uses
+def test_options_of_tls_in_a_url_are_refused_as_such(url: str, use: Use) -> None:
+    with pytest.raises(SettingError, match=r"^PRIOQUEUE_REDIS_URL = \['ssl_ca_certs'\]: for TLS"):
+        use(f"{url}?ssl_ca_certs=/authority", {})
+    with pytest.raises(SettingError, match=r"^PRIOQUEUE_REDIS_URL\['ssl_ca_certs'\] = '/authority'"):
+        use(f"{url.replace('redis', 'rediss', 1)}?ssl_ca_certs=/authority", {})
 
 
 @uses

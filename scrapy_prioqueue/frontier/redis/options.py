@@ -6,18 +6,22 @@ import inspect
 import re
 import socket
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import redis
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.connection import SSLConnection as AsyncSSLConnection
 from redis.backoff import NoBackoff
-from redis.connection import SSLConnection, parse_url
+from redis.connection import SSLConnection, UnixDomainSocketConnection, parse_url
 from redis.retry import Retry
 
 from scrapy_prioqueue.address import Address, address_of
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.redis.tls import OPTIONS, AsyncTlsConnection, TlsConnection, plain_options, tls_options
+from scrapy_prioqueue.hints import did_you_mean
+
+URL = "PRIOQUEUE_REDIS_URL"
 
 SENTINEL_OPTIONS = "sentinel_kwargs"
 """Option with further keyword arguments of connections to Sentinels; redis-py's own name."""
@@ -72,19 +76,20 @@ def merged(parsed: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
     found.pop(SENTINEL_OPTIONS, None)
     for name in _OBJECTS:
         if isinstance(found.get(name), str):
-            raise SettingError(OPTIONS, [name], "must be an object, which can't be given in a URL")
+            raise _refused(name, options, "must be an object, which can't be given in a URL")
     for name, why in _OF_CLIENTS.items():
         if found.pop(name, None):
-            raise SettingError(OPTIONS, [name], why)
+            raise _refused(name, options, why)
+    where = OPTIONS if any(name.startswith("ssl") for name in options) else URL
     kind = found.get("connection_class")
     if isinstance(kind, type) and issubclass(kind, (SSLConnection, AsyncSSLConnection)):
         if not found.pop("ssl", True):
-            raise SettingError(OPTIONS, ["ssl"], "without TLS, PRIOQUEUE_REDIS_URL must begin with redis")
-        found = tls_options(found)
+            raise _refused("ssl", options, "without TLS, PRIOQUEUE_REDIS_URL must begin with redis")
+        found = tls_options(found, where=where)
         ours = {AsyncSSLConnection: AsyncTlsConnection, SSLConnection: TlsConnection}
         found["connection_class"] = ours.get(kind, kind)
     elif kind is None:
-        found = plain_options(found)
+        found = plain_options(found, where=where)
     return kept_alive(found)
 
 
@@ -101,8 +106,22 @@ def unusable(options: Mapping[str, Any], error: Exception) -> SettingError:
     """
     unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if unknown:
-        return SettingError(OPTIONS, [unknown[1]], f"connections of redis-py {redis.__version__} have no such option")
+        what = "option" if unknown[1] in options else "parameter"
+        question = did_you_mean(unknown[1], _known_options())
+        why = f"connections of redis-py {redis.__version__} have no such {what}"
+        return _refused(unknown[1], options, f"{why}; {question}" if question else why)
     return SettingError(OPTIONS, sorted(options), str(error))
+
+
+def _refused(name: str, options: Mapping[str, Any], why: str) -> SettingError:
+    """Return an error about an option of the user's, or else about a parameter of the URL, without its value."""
+    return SettingError(OPTIONS, [name], why) if name in options else SettingError(URL, f"…?{name}=…", why)
+
+
+def _known_options() -> set[str]:
+    kinds = {base for kind in (SSLConnection, UnixDomainSocketConnection) for base in kind.__mro__}
+    parameters = (inspect.signature(kind.__init__).parameters for kind in kinds if kind is not object)  # type: ignore[misc]
+    return {"sentinel_username", "sentinel_password", *chain.from_iterable(parameters)} - {"self", "args", "kwargs"}
 
 
 def blocking_options(address: Address, options: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
@@ -115,7 +134,7 @@ def blocking_options(address: Address, options: Mapping[str, Any], timeout_s: fl
     try:
         parsed = parse_url(address.url)  # type: ignore[no-untyped-call]
     except (TypeError, ValueError) as error:
-        raise SettingError("PRIOQUEUE_REDIS_URL", address_of(address.url), str(error)) from error
+        raise SettingError(URL, address_of(address.url), str(error)) from error
     times = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
     return {**times, **merged(parsed, own), **always()}
 

@@ -134,15 +134,18 @@ def tls_options(options: Mapping[str, Any], *, where: str = OPTIONS) -> dict[str
     return found
 
 
-def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def plain_options(options: Mapping[str, Any], *, where: str = OPTIONS) -> dict[str, Any]:
     """Return options of a connection without TLS.
+
+    Args:
+        where: as in `tls_options`.
 
     Raises:
         SettingError: they ask for TLS.
     """
     wanted = sorted(name for name in {"ssl", *_FILES, *_AUTHORITIES} if options.get(name))
     if wanted:
-        raise SettingError(OPTIONS, wanted, "for TLS, PRIOQUEUE_REDIS_URL must begin with rediss instead of redis")
+        raise SettingError(where, wanted, "for TLS, PRIOQUEUE_REDIS_URL must begin with rediss instead of redis")
     return {name: value for name, value in options.items() if name != "ssl" and not name.startswith("ssl_")}
 
 
