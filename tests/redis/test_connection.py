@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from redis.asyncio.connection import Connection as RedisConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis import connection as connection_module
@@ -439,6 +440,61 @@ def test_names_of_connections_are_the_users_or_none_where_that_is_forbidden(
     with closing(Link(url, name=NAMED, options=options)) as link:
         link.pipe(("PING",))
         assert names_of(own_server) == ["mine"] * 2 if options else not names_of(own_server)
+
+
+class Cut:
+    """Lets a client connect until it `is_on`."""
+
+    is_on = False
+
+    async def connect(self, connection: Any) -> None:
+        if self.is_on:
+            raise RedisConnectionError("nobody knows where the server is")
+        await connection.on_connect()
+
+
+async def lose_bell(connection: Connection, server: RedisServer, cut: Cut) -> None:
+    """Lose the connection of the bell, after an exchange beside it."""
+
+    async def listens() -> bool:
+        return bool(server.client().pubsub_numsub("bell")[0][1])
+
+    listening = asyncio.ensure_future(connection.listen("bell", lambda: None))
+    await wait_until_async(listens, what="it listens", within=5)
+    await renew(connection)
+    cut.is_on = True
+    server.client().client_kill_filter(_type="pubsub")
+    with pytest.raises(FrontierUnavailable):
+        await listening
+
+
+async def lose_used_last(connection: Connection, server: RedisServer, cut: Cut) -> None:
+    """Lose the connection that was used last of two."""
+    await asyncio.gather(renew(connection), renew(connection))
+    cut.is_on = True
+    client: Any = server.client()
+    last = await connection.ask(lambda client: client.client_id())
+
+    async def is_lost() -> bool:
+        # In a thread, so that the loop turns and hears of it, too.
+        return all(int(found["id"]) != last for found in await asyncio.to_thread(client.client_list))
+
+    client.client_kill_filter(_id=last)
+    await wait_until_async(is_lost, what="the connection is lost", within=5)
+
+
+@pytest.mark.parametrize("lose", [lose_bell, lose_used_last])
+def test_open_connection_is_used_while_nobody_can_connect(own_server: RedisServer, lose: Callable[..., Any]) -> None:
+    async def exchange_after_a_loss() -> None:
+        cut = Cut()
+        connection = Connection(own_server.url, options={"redis_connect_func": cut.connect})
+        await lose(connection, own_server, cut)
+        for _ in range(3):
+            await renew(connection)
+            await connection.ask(lambda client: client.ping())
+        await connection.close()
+
+    run(exchange_after_a_loss())
 
 
 def url_without_info(server: RedisServer) -> str:

@@ -25,6 +25,7 @@ from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnava
 from scrapy_prioqueue.frontier.redis.link import Command
 from scrapy_prioqueue.frontier.redis.locating import ClusterLocator, Locator, locator_of
 from scrapy_prioqueue.frontier.redis.options import always, merged, unusable
+from scrapy_prioqueue.frontier.redis.pool import FAILURES, OpenFirstPool
 from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, has_shard_channels, scripts_for
 from scrapy_prioqueue.frontier.redis.servers import ServerChanged, Servers
 from scrapy_prioqueue.frontier.redis.troubles import explained, is_displaced, is_forbidden, is_full, is_too_large
@@ -153,9 +154,6 @@ OLDEST_VERSION = (6, 2)
 Call = tuple[str, str, Sequence[Argument]]
 """Name of a script, state key, arguments."""
 
-FAILURES = (exceptions.RedisError, OSError, asyncio.TimeoutError)
-"""Errors of an unusable connection or server."""
-
 PING_S = 20.0
 """Seconds of silence after which the connection of the bell is tested."""
 
@@ -276,7 +274,7 @@ class Connection:
             self._connect_s = _seconds(chosen.get("socket_connect_timeout", self._timeout_s))
             # By another pool, since a connection that was made counts, even if it isn't used.
             ConnectionPool(**options).make_connection()  # type: ignore[no-untyped-call]
-            pool = ConnectionPool(**options)
+            pool = OpenFirstPool(**options)
         except (TypeError, ValueError, LookupError, AttributeError, exceptions.RedisError) as error:
             raise unusable(self._options, error) from error
         return pool
