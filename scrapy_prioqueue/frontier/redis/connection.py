@@ -175,7 +175,7 @@ class Connection:
         in_cluster: whether that server is a node of a cluster.
         name: of the connections on the server, unless the options set it, or set up connections themselves.
         locator: who knows where the server is, if not those whom the URL names.
-        has_news: whether to subscribe to news of failovers from Sentinels.
+        leader: the watch of connections to the same server, which subscribe to news of failovers for these.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class Connection:
         in_cluster: bool = False,
         name: str = "",
         locator: Locator | None = None,
-        has_news: bool = True,
+        leader: Watch | None = None,
     ) -> None:
         self.url = url
         self.address = address_of(url)
@@ -202,7 +202,7 @@ class Connection:
         self._is_displaced = False
         self._has_worked = False
         self._locator = locator or locator_of(self._parts, self._options, timeout_s)
-        self._watch = None if self._locator is None else Watch(self._locator, has_news=has_news)
+        self._watch = None if self._locator is None else Watch(self._locator, leader=leader)
         self._servers = Servers(self.address, self._options.get("redis_connect_func"))
         self._scripts: dict[str, Script] = scripts_for(version, in_cluster=in_cluster) if version else {}
         self.version = version
@@ -211,7 +211,7 @@ class Connection:
 
     def twin(self) -> Connection:
         """Return another pool of connections to the same server, for another event loop."""
-        return self._through(self._locator, has_news=False)
+        return self._through(self._locator, leader=self._watch)
 
     def at(self, key: str) -> Connection:
         """Return connections to the node of a cluster that has a key, which are closed apart; else these."""
@@ -219,7 +219,7 @@ class Connection:
             return self
         return self._through(self._locator.at(key))
 
-    def _through(self, locator: Locator | None, *, has_news: bool = True) -> Connection:
+    def _through(self, locator: Locator | None, *, leader: Watch | None = None) -> Connection:
         return Connection(
             self.url,
             timeout_s=self._timeout_s,
@@ -228,7 +228,7 @@ class Connection:
             in_cluster=self.in_cluster,
             name=self._name,
             locator=locator,
-            has_news=has_news,
+            leader=leader,
         )
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,8 @@ LONGEST_S = 3 * ANSWER_S
 FRESH_S, NEWS_S = 1.0, 10.0
 """Seconds for which what one Sentinel has announced counts without a question to the others, and as long as they don't
 know it."""
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -79,11 +82,58 @@ class SentinelView:
     down_after_s: float
 
 
+class _NobodyAnswers(RedisConnectionError):
+    """None of those who know where the server is can be reached, which says nothing about the server."""
+
+
+class AskingLocator(Locator):
+    """Asks others where the server is; as long as nobody answers, it is where it was last.
+
+    A server that has been replaced meanwhile refuses writes, unless it was cut off from the others, too.
+    """
+
+    _last: Host | None = None
+    _is_alone = False
+
+    def locate(self) -> Host:
+        try:
+            host = self._find()
+        except _NobodyAnswers as error:
+            if self._last is None:
+                raise
+            self._note_alone(error)
+            return self._last
+        except RedisError:
+            # There is an answer, but it names no server.
+            self._last = None
+            raise
+        self._is_alone, self._last = False, host
+        return host
+
+    def _note_alone(self, error: BaseException) -> None:
+        if not self._is_alone and self._last is not None:
+            self._is_alone = True
+            name, port = self._last
+            logger.warning("%s; until one does, connections go to the last known server, %s:%d", error, name, port)
+
+    def forget(self) -> None:
+        """Forget where the server was last, since it may be elsewhere by now."""
+        self._last = None
+
+    @abstractmethod
+    def _find(self) -> Host:
+        """Ask where the server is.
+
+        Raises:
+            RedisError: a `_NobodyAnswers` if nobody answers.
+        """
+
+
 class _UnknownPrimary(RedisError):
     """A Sentinel doesn't know the name."""
 
 
-class SentinelLocator(Locator):
+class SentinelLocator(AskingLocator):
     """Asks Sentinels for the primary with this name.
 
     All are asked at once, and the newest answer counts as soon as most have answered. So one of three may be frozen,
@@ -105,7 +155,7 @@ class SentinelLocator(Locator):
         self._newest: SentinelView | None = None
         self._heard_at = -inf
 
-    def locate(self) -> Host:
+    def _find(self) -> Host:
         if self._newest is not None and self._newest.is_up and monotonic() < self._heard_at + FRESH_S:
             return self._newest.host
         views, errors = self._ask_all(enough=len(self.hosts) // 2 + 1)
@@ -182,10 +232,21 @@ class SentinelLocator(Locator):
         if unknown is not None:
             known = f"but {unknown}" if str(unknown) else "nor any other"
             return RedisConnectionError(f"the Sentinels know no primary {self.primary!r}, {known}")
-        silent = [host for host in self.hosts if host not in errors]
-        reasons = [f"{name}:{port}: {type(error).__name__}: {error}" for (name, port), error in errors.items()]
-        reasons += [f"{name}:{port}: no answer" for name, port in silent]
-        return RedisConnectionError(f"no Sentinel answers ({'; '.join(reasons)})")
+        silent = [RedisConnectionError("no answer")] * (len(self.hosts) - len(errors))
+        return _unknown("no Sentinel answers", [*errors.values(), *silent])
+
+
+_REFUSALS = (ResponseError, AuthenticationError)
+"""Answers of those who can be reached, but must not or can't say where the server is."""
+
+_CONNECTING = re.compile(r"^Error -?\d+ connecting to \S+ ")
+
+
+def _unknown(what: str, errors: Sequence[BaseException]) -> RedisConnectionError:
+    """Return an error with the different reasons in a fixed order, without addresses, which the frontier's has."""
+    reasons = {f"{type(error).__name__}: {_CONNECTING.sub('', str(error)).rstrip('.')}" for error in errors}
+    is_refused = any(isinstance(error, _REFUSALS) for error in errors)
+    return (RedisConnectionError if is_refused else _NobodyAnswers)(f"{what} ({'; '.join(sorted(reasons))})")
 
 
 def _in_thread(call: Callable[[], T]) -> Future[T]:
@@ -221,7 +282,7 @@ class FixedLocator(Locator):
         return self.host
 
 
-class ClusterLocator(Locator):
+class ClusterLocator(AskingLocator):
     """Asks nodes of a cluster for the primary that has a hash slot.
 
     Args:
@@ -254,7 +315,7 @@ class ClusterLocator(Locator):
             return self
         return self._others.setdefault(slot, ClusterLocator(self._named, self._options, slot))
 
-    def locate(self) -> Host:
+    def _find(self) -> Host:
         with self._lock:
             ranges = self._ranges()
         for first, last, primary in ranges:
@@ -273,7 +334,10 @@ class ClusterLocator(Locator):
 
     def _ranges(self) -> Sequence[tuple[int, int, Host]]:
         errors = []
+        until = monotonic() + LONGEST_S
         for asked in list(self._known):
+            if self._last is not None and monotonic() > until:
+                break
             # Another one is asked first next time, since one that is cut off from the others may be mistaken.
             self._known.remove(asked)
             self._known.append(asked)
@@ -291,8 +355,7 @@ class ClusterLocator(Locator):
         if refusals:
             # Why the others don't answer is no reason to look elsewhere.
             raise refusals[0]
-        why = "; ".join(dict.fromkeys(f"{type(error).__name__}: {error}" for error in errors))
-        raise RedisConnectionError(f"no node of the cluster answers: {why}")
+        raise _unknown("no node of the cluster answers", errors)
 
 
 def _ask_for_slots(asked: Host, options: Mapping[str, Any]) -> Any:

@@ -11,6 +11,7 @@ from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable
 from scrapy_prioqueue.frontier.base import FrontierConfig, Report
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.servers import ServerChanged
 from scrapy_prioqueue.frontier.redis.session import Session
 from scrapy_prioqueue.frontier.redis.wire import OK, decoded
 from scrapy_prioqueue.frontier.runs import (
@@ -67,7 +68,12 @@ class Recorder:
             int(bool(figures.reason)),
             session.ttl_ms,
         )
-        (reply,) = await self._connection.run([("record", self._keys.state, fields)])
+        calls = [("record", self._keys.state, fields)]
+        try:
+            (reply,) = await self._connection.run(calls)
+        except ServerChanged:
+            # A report replaces the last one, so it doesn't matter what the server may have lost.
+            (reply,) = await self._connection.run(calls)
         if isinstance(reply, FrontierFull) or reply[0] != OK:
             raise FrontierUnavailable(self._connection.address, f"it did not store the record of the run: {reply}")
         return int(reply[1]) / 1000

@@ -29,6 +29,9 @@ LOOK_OUT_S = 30.0
 PROMOTION_S = 5.0
 """Longest time for which nothing is sent because Sentinels promote a replica; usually that takes a second."""
 
+LEADER_S = 0.1
+"""Seconds between looks whether the leader still waits for the end of a promotion."""
+
 SPREAD_S = 0.2
 """Longest random time after that, so that not all workers come to the new primary at once."""
 
@@ -41,12 +44,15 @@ class Watch:
 
     Args:
         locator: asked in another thread.
-        has_news: whether to subscribe to news.
+        leader: follow this one, which may belong to another thread, instead of a subscription of one's own.
     """
 
-    def __init__(self, locator: Locator, *, has_news: bool = True) -> None:
+    def __init__(self, locator: Locator, *, leader: Watch | None = None) -> None:
         self._locator = locator
-        self._host: Host | None = None
+        self._leader = leader
+        self._led_to = None if leader is None else leader.host
+        self.host: Host | None = None
+        """Where the server was last."""
         self._connections: WeakSet[Any] = WeakSet()
         self._connecting: dict[asyncio.Task[None], Host] = {}
         self._waits = 0
@@ -59,7 +65,7 @@ class Watch:
         self._looks_until = -inf
         self._news = (
             SentinelEvents(locator, self.begin_promotion, self._hear)
-            if has_news and isinstance(locator, SentinelLocator)
+            if leader is None and isinstance(locator, SentinelLocator)
             else None
         )
 
@@ -69,6 +75,8 @@ class Watch:
         if self._promotion is not None:
             await self._promotion.wait()
             await asyncio.sleep(random.uniform(0, SPREAD_S))
+        if self._leader is not None:
+            await self._follow_leader(self._leader)
         self._waits += 1
         self._look_soon()
 
@@ -81,6 +89,15 @@ class Watch:
         if not self._must_look and self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    async def _follow_leader(self, leader: Watch) -> None:
+        until = monotonic() + PROMOTION_S
+        while leader._promotion is not None and monotonic() < until:
+            # An event would belong to the loop of the leader, which may be blocked.
+            await asyncio.sleep(LEADER_S)
+        host, before, self._led_to = leader.host, self._led_to, leader.host
+        if host is not None and host != before:
+            await self._leave_others(host)
 
     @property
     def _must_look(self) -> bool:
@@ -115,8 +132,18 @@ class Watch:
     def begin_promotion(self) -> None:
         """Let calls wait for news of the end of a promotion, but not for longer than `PROMOTION_S`."""
         if self._promotion is None:
+            self._doubt()
             self._promotion = asyncio.Event()
-            self._promotion_timer = asyncio.get_running_loop().call_later(PROMOTION_S, self._end_promotion)
+            self._promotion_timer = asyncio.get_running_loop().call_later(PROMOTION_S, self._give_up_promotion)
+
+    def _doubt(self) -> None:
+        if isinstance(self._locator, SentinelLocator):
+            self._locator.forget()
+
+    def _give_up_promotion(self) -> None:
+        # Nobody has said what has become of it.
+        self._doubt()
+        self._end_promotion()
 
     def _end_promotion(self) -> None:
         promotion, self._promotion = self._promotion, None
@@ -155,13 +182,16 @@ class Watch:
         except (RedisError, OSError):
             # There is none now; the next look may find one.
             return
+        await self._leave_others(host)
+
+    async def _leave_others(self, host: Host) -> None:
         for task in [task for task, old in self._connecting.items() if old != host]:
             del self._connecting[task]
             task.cancel()
         for connection in list(self._connections):
             if (connection.host, connection.port) != host:
                 await connection.disconnect(nowait=True)
-        has_moved, self._host = self._host not in (None, host), host
+        has_moved, self.host = self.host not in (None, host), host
         if has_moved and self._on_move is not None:
             self._looks_until = -inf
             self._on_move()
@@ -171,7 +201,7 @@ class Watch:
 
     async def _connect(self, connection: Any, connect: Callable[[], Coroutine[Any, Any, None]]) -> None:
         connection.host, connection.port = host = await self._locate()
-        self._host = host
+        self.host = host
         task = asyncio.ensure_future(connect())
         self._connecting[task] = host
         self._connections.add(connection)
