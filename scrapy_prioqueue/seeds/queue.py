@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from math import isinf
 from typing import Any
 
-from scrapy import Request
+from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
+from scrapy.exceptions import CloseSpider
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
@@ -83,6 +84,12 @@ class SeededQueue(FrontierQueue):
         super().start()
         self._seeds_log.info("Reading seeds from %s", ", ".join(self._config.seeds_keys))
         self._reader.start()
+        self._crawler.signals.connect(self._close_unread, signals.spider_idle)
+
+    def _close_unread(self) -> None:
+        # A worker that only waits for others gets this signal, too.
+        if self._reader.is_refused and not self._is_drained and not self.has_pending():
+            raise CloseSpider("prioqueue_seeds_unread")
 
     def close(self, reason: str) -> Deferred[Any]:
         self._reader.stop()

@@ -99,6 +99,8 @@ class Reader:
         self._is_closed = False
         self.is_busy = True
         """Whether there are seeds, or may be: the crawl must not end."""
+        self.is_refused = False
+        """Whether a key can't be read until an operator changes something."""
 
     def start(self) -> None:
         """Begin to read."""
@@ -173,6 +175,7 @@ class Reader:
         if not limit:
             return
         trouble = tuple(f"{key} is a {kind}" for key, kind in taken.wrong_types.items())
+        self.is_refused = bool(trouble)
         if trouble:
             self._say(
                 trouble,
@@ -206,6 +209,7 @@ class Reader:
         elif self._logged != repr(error):
             self._logged = repr(error)
             self._log.error("Unexpected error while reading seeds", exc_info=failure_to_exc_info(failure))
+        self.is_refused = True
         self._set_busy(False)
 
     # Closing

@@ -395,7 +395,7 @@ def test_a_key_of_another_type_is_logged_once(seeded: Crawls, site: Site, client
 
     assert len(result.troubles) == 1
     assert result.lines(f"Seeds are not read: {key} is a string, not a list, set or sorted set; delete it")
-    assert result.reason == "finished"
+    assert result.reason == "prioqueue_seeds_unread"
     assert left(client, key) == [key]
 
 
@@ -420,7 +420,7 @@ def test_missing_rights_are_logged_once(
 
     (line,) = refused.lines("Seeds are not read")
     assert rules in line
-    assert refused.reason == "finished"
+    assert refused.reason == "prioqueue_seeds_unread"
     assert not allowed.troubles
     assert sorted(allowed.pages) == paths
 

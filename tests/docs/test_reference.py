@@ -211,7 +211,7 @@ def test_reasons_for_closing_are_those_of_the_code() -> None:
     used = {
         text
         for text in strings_in_code()
-        if re.fullmatch(r"prioqueue_(unavailable|rejected|frontier_lost|start_failed|undecodable)", text)
+        if re.fullmatch(r"prioqueue_(unavailable|rejected|frontier_lost|start_failed|seeds_unread|undecodable)", text)
     }
 
     assert used | {"finished"} == set(names(REFERENCE / "errors.md", "reason"))

@@ -234,6 +234,16 @@ def test_seeds_and_items_are_on_nodes_of_their_own(cluster: Cluster, one: RedisB
     run(items.close())
 
 
+def test_seeds_of_another_node_than_the_one_in_the_address_are_named(cluster: Cluster, frontier_name: str) -> None:
+    key = f"seeds:{frontier_name}"
+    seeds = open_seeds(FrontierConfig(frontier_name, ("a",), "w1"), cluster.other_primary(key).url, [key])
+
+    why = rf"the key of seeds {key}: .*another node: begin PRIOQUEUE_REDIS_URL with redis\+cluster://"
+    with pytest.raises(FrontierRefused, match=why):
+        run(seeds.exchange([], 1))
+    run(seeds.close())
+
+
 def test_client_of_a_spider_reaches_all_nodes(cluster: Cluster) -> None:
     client = Link(cluster.url_of(cluster.nodes[0])).client_of_all_keys()
 

@@ -184,7 +184,7 @@ def test_an_outage_and_its_end_are_logged_once(caplog: pytest.LogCaptureFixture)
         store.error = FrontierUnavailable("here", "gone")
         reader.start()
         await pass_time(60)
-        assert reader.is_busy
+        assert (reader.is_busy, reader.is_refused) == (True, False)
         store.error = None
         await pass_time(5)
 
@@ -204,7 +204,10 @@ def test_errors_that_do_not_pass_are_logged_once_and_seldom_retried(caplog: pyte
         await pass_time(10 * REFUSED_RETRY_S + 1)
 
         assert len(store.limits) == 11
-        assert not reader.is_busy
+        assert (reader.is_busy, reader.is_refused) == (False, True)
+        store.error = None
+        await pass_time(REFUSED_RETRY_S)
+        assert not reader.is_refused
 
     reading(test)
 
@@ -229,7 +232,7 @@ def test_a_key_of_another_type_is_logged_once(caplog: pytest.LogCaptureFixture) 
         reader.start()
         await pass_time(60)
 
-        assert not reader.is_busy
+        assert (reader.is_busy, reader.is_refused) == (False, True)
 
     reading(test)
 

@@ -15,7 +15,7 @@ from scrapy_prioqueue.frontier.redis.clock import read_clock
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.scripts import guarded, text_of
-from scrapy_prioqueue.frontier.redis.troubles import is_forbidden, is_full
+from scrapy_prioqueue.frontier.redis.troubles import is_cluster, is_forbidden, is_full, is_moved
 from scrapy_prioqueue.frontier.redis.wire import pieces
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore, Taken
 
@@ -205,6 +205,8 @@ class RedisSeeds(SeedStore):
                 rules = self._keys[key].acl_rules
                 why = f"{cause}; give the Redis user access to the seeds: ACL SETUSER <user> {rules}"
                 raise FrontierRefused(connection.address, why) from error
+            if is_moved(cause) and not is_cluster(connection.address):
+                raise FrontierRefused(connection.address, f"the key of seeds {key}: {error.why}") from error
             raise
 
 

@@ -38,7 +38,7 @@ class Meaning:
     Args:
         pattern: a regular expression found in the name and the text of each of them.
         advice: what to do; it may name addresses like the one in use: ``$here`` begins as that does, ``$plain`` without
-            TLS, ``$tls`` with TLS, ``$sentinel`` for Sentinels.
+            TLS, ``$tls`` with TLS, ``$sentinel`` for Sentinels, ``$cluster`` for a cluster.
     """
 
     pattern: str
@@ -177,8 +177,8 @@ LASTING = (
     ),
     Meaning(
         _MOVED,
-        "this is one node of a Redis Cluster and the frontier's hash slot is on another node: begin PRIOQUEUE_REDIS_URL"
-        " with redis+cluster:// (rediss+cluster:// for TLS)",
+        "this is one node of a Redis Cluster and the hash slot is on another node: begin PRIOQUEUE_REDIS_URL with"
+        " $cluster",
     ),
     Meaning(r"\bDENIED\b", "the server takes no connections from other machines: give it a password"),
 )
@@ -337,6 +337,7 @@ def _beginnings(address: str) -> Mapping[str, str]:
         "plain": f"redis{kind}://",
         "tls": f"rediss{kind}://",
         "sentinel": f"{secure}+sentinel://",
+        "cluster": f"{secure}+cluster://",
     }
 
 
