@@ -16,7 +16,7 @@ from scrapy_prioqueue.frontier.redis.operators.frontiers import frontier_names
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.servers import version_text
 from scrapy_prioqueue.monitoring.metrics import Metric, Values, families
-from scrapy_prioqueue.monitoring.reading import SHARE, FrontierReading, Reading
+from scrapy_prioqueue.monitoring.reading import BUSY, SHARE, FrontierReading, Reading
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
@@ -42,12 +42,14 @@ class FrontierSeen:
         letters: dead letters by reason.
         reported: sums of what the workers of this crawl have reported, empty if none has.
         age_s: age of the status in seconds, None if it was never read.
+        is_known: whether the server, when it was asked last, said whether there is such a frontier.
     """
 
     status: Status | None = None
     letters: Mapping[str, int] = field(default_factory=dict)
     reported: Mapping[str, Any] = field(default_factory=dict)
     age_s: float | None = None
+    is_known: bool = True
 
 
 def _status(
@@ -126,9 +128,9 @@ FRONTIER_METRICS: Sequence[Metric[FrontierSeen]] = (
     Metric(
         "prioqueue_frontier_exists",
         "gauge",
-        "1 if the frontier exists and can be read, else 0; while it is 0, the other metrics of the frontier are"
-        " missing.",
-        lambda seen: seen.status is not None,
+        "1 if the frontier exists, 0 if not or if another release has written it, missing while its server doesn't"
+        " say; unless it is 1, the other metrics of the frontier are missing.",
+        lambda seen: seen.status is not None if seen.is_known else None,
     ),
     Metric(
         "prioqueue_frontier_age_seconds",
@@ -361,14 +363,22 @@ class Search:
         rest: Callable[[int], object] | None = None
         trouble = ""
         while not self._closed.is_set():
-            before, trouble = trouble, ""
+            before, trouble, silent = trouble, "", list[str]()
             try:
-                self._names, rest = frontier_names(self._link, rest), lambda _: self._closed.wait(REST_S)
+                names = frontier_names(self._link, rest, on_silent=silent.append)
+                rest = self._rest
             except PrioQueueError as error:
                 trouble = f"the frontiers of the server can't be listed: {error}"
+            else:
+                # Those of a node that can't be used are known from before.
+                self._names = sorted({*names, *(self._names if silent else ())})
+                trouble = f"the frontiers of some nodes can't be listed: {'; '.join(silent)}" if silent else ""
             if trouble not in ("", before):
                 self._report(trouble)
             self._closed.wait(RETRY_S if trouble else SEARCH_S)
+
+    def _rest(self, _: int) -> None:
+        self._closed.wait(REST_S)
 
 
 class FleetCollector:
@@ -434,7 +444,7 @@ class FleetCollector:
     def _seen(self, name: str) -> FrontierSeen:
         found = self._checked(name, self._readings[name].get("exported", self._read))
         seen = FrontierSeen() if found.trouble or found.value is None else found.value
-        return replace(seen, age_s=found.age_s)
+        return replace(seen, age_s=found.age_s, is_known=not found.is_away and found.trouble != BUSY)
 
     def _read(self, inspector: Inspector) -> FrontierSeen | None:
         status = inspector.status(self._seeds_keys)

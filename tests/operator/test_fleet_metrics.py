@@ -184,9 +184,9 @@ def test_a_search_finds_frontiers_that_begin_later(
 def test_a_search_reports_a_trouble_once(closed_port: int, reports: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[int] = []
 
-    def counted(link: Link, progress: Any) -> Sequence[str]:
+    def counted(link: Link, progress: Any, **options: Any) -> Sequence[str]:
         tries.append(1)
-        return frontier_names(link, progress)
+        return frontier_names(link, progress, **options)
 
     monkeypatch.setattr(fleet, "RETRY_S", 0.01)
     monkeypatch.setattr(fleet, "frontier_names", counted)

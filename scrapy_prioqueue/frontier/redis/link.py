@@ -29,7 +29,9 @@ from scrapy_prioqueue.frontier.redis.troubles import (
     is_displaced,
     is_forbidden,
     is_full,
+    is_moved,
     is_not_offered,
+    is_read_only,
     refuse_sentinel,
 )
 
@@ -171,20 +173,36 @@ class Link:
             connection.read_response()
 
     def ask(self, command: Callable[[Any], T]) -> T:
-        """Run commands of the client and return the reply.
+        """Run a command of the client and return the reply; if another server must run it, once more, there.
+
+        Args:
+            command: runs one command, or some as a transaction.
 
         Raises:
             FrontierUnavailable: the connection failed or the server refused.
             FrontierFull: the server has no memory for the write.
         """
         try:
-            client = self.client
-            self._leave_old_primary()
-            found = command(client)
+            try:
+                found = self._ask(command)
+            except exceptions.ResponseError as error:
+                if not self._is_elsewhere(error):
+                    raise
+                self._note(error)
+                found = self._ask(command)
         except FAILURES as error:
             raise self._explained(error) from error
         self._has_worked = True
         return found
+
+    def _ask(self, command: Callable[[Any], T]) -> T:
+        client = self.client
+        self._leave_old_primary()
+        return command(client)
+
+    def _is_elsewhere(self, answer: Any) -> bool:
+        """Return whether a reply says that another server must run the command, which this one has not run."""
+        return isinstance(answer, Exception) and ((self.in_cluster and is_moved(answer)) or is_read_only(answer))
 
     def _leave_old_primary(self) -> None:
         now = time.monotonic()
@@ -202,14 +220,17 @@ class Link:
 
     def _explained(self, error: BaseException) -> PrioQueueError:
         """Return our error, and look for the server anew next time if another one may have taken over its address."""
-        if isinstance(self._locator, ClusterLocator):
-            self._locator.learn(error)
-        if is_displaced(error) and "client" in self.__dict__:
-            self.client.connection_pool.disconnect(inuse_connections=False)
+        self._note(error)
         error = self._sentinels_error(error)
         if is_full(error):
             return FrontierFull(f"the server at {self.address} has reached its maxmemory: {error}")
         return explained(error, self.address, has_worked=self._has_worked)
+
+    def _note(self, error: BaseException) -> None:
+        if isinstance(self._locator, ClusterLocator):
+            self._locator.learn(error)
+        if is_displaced(error) and "client" in self.__dict__:
+            self.client.connection_pool.disconnect(inuse_connections=False)
 
     def _sentinels_error(self, error: BaseException) -> BaseException:
         """Return another error if a Sentinel has refused a command that only servers have; else the same one."""
@@ -238,39 +259,44 @@ class Link:
             FrontierFull: likewise.
         """
 
-        def run(client: Any, is_transaction: bool) -> Any:
-            pipeline = client.pipeline(transaction=is_transaction)
-            for command in commands:
-                # redis-py needs this option to make pairs of the reply.
-                pipeline.execute_command(*command, **({"withscores": True} if command[-1] == "WITHSCORES" else {}))
-            return pipeline.execute()
-
-        found: list[Any] = []
         if commands and is_transaction:
             try:
-                return self.ask(lambda client: run(client, True))
+                transaction: list[Any] = self.ask(lambda client: _pipeline(client, commands, True).execute())
+                return transaction
             except FrontierRefused as error:
                 # Workers' rights don't include transactions; without one the replies are from slightly different times.
                 if not is_forbidden(error.__cause__):
                     raise
-        if commands:
-            found = self.ask(lambda client: run(client, False))
+        found = self.replies(*commands) if commands else []
+        self.refuse(found)
         return found
 
-    def scan(self, pattern: str = "*", *, within_s: float = inf) -> Iterator[Sequence[bytes]]:
+    def scan(
+        self, pattern: str = "*", *, within_s: float = inf, on_silent: Callable[[str], object] | None = None
+    ) -> Iterator[Sequence[bytes]]:
         """Yield the keys of the server that match, a list for each thousand keys looked at.
 
         Args:
             within_s: seconds after which the scan ends early.
+            on_silent: called with the address of each node of a cluster that can't be used now, and why; None to raise.
         """
         until = time.monotonic() + within_s
         for node in self._nodes():
-            cursor = 0
-            while True:
-                ((cursor, found),) = node.pipe(("SCAN", cursor, "MATCH", pattern, "COUNT", KEYS_PER_SCAN))
-                yield found
-                if not int(cursor) or time.monotonic() > until:
-                    break
+            try:
+                yield from node.scan_node(pattern, until)
+            except FrontierUnavailable as error:
+                if on_silent is None or not self.in_cluster or isinstance(error, FrontierRefused):
+                    raise
+                on_silent(f"{node.place()}: {error.why}")
+
+    def scan_node(self, pattern: str, until: float) -> Iterator[Sequence[bytes]]:
+        """As `scan`, of this node alone, until a time by the monotonic clock."""
+        cursor = 0
+        while True:
+            ((cursor, found),) = self.pipe(("SCAN", cursor, "MATCH", pattern, "COUNT", KEYS_PER_SCAN))
+            yield found
+            if not int(cursor) or time.monotonic() > until:
+                break
 
     def info(self, section: str | None = None) -> dict[str, Any] | None:
         """Return a section of the server's `INFO`, or the usual ones; None if the user may not use that."""
@@ -296,16 +322,31 @@ class Link:
         """Run commands in one round trip and return their replies; a refused command's is an exception.
 
         Raises:
-            FrontierUnavailable: the connection failed.
+            FrontierUnavailable: the connection failed, or another server has the keys or takes the writes now.
+        """
+        answers = self.replies(*commands)
+        self.refuse(answer for answer in answers if isinstance(answer, Exception) and is_displaced(answer))
+        return answers
+
+    def replies(self, *commands: Command) -> list[Any]:
+        """Run commands in one round trip and return their replies as they are, each error reply as an exception.
+
+        If another server must run all of them, they are run there.
+
+        Raises:
+            FrontierUnavailable: the connection failed; some may have been executed.
         """
 
         def run(client: Any) -> Any:
-            pipeline = client.pipeline(transaction=False)
-            for command in commands:
-                pipeline.execute_command(*command)
-            return pipeline.execute(raise_on_error=False)
+            return _pipeline(client, commands, False).execute(raise_on_error=False)
 
         found: list[Any] = self.ask(run)
+        if found and all(map(self._is_elsewhere, found)):
+            self._note(found[0])
+            found = self.ask(run)
+        for answer in found:
+            if isinstance(answer, Exception):
+                self._note(answer)
         return found
 
     def refuse(self, answers: Iterable[Any]) -> None:
@@ -320,3 +361,11 @@ class Link:
             other.close()
         if "client" in self.__dict__:
             self.client.connection_pool.disconnect()
+
+
+def _pipeline(client: Any, commands: Iterable[Command], is_transaction: bool) -> Any:
+    pipeline = client.pipeline(transaction=is_transaction)
+    for command in commands:
+        # redis-py needs this option to make pairs of the reply.
+        pipeline.execute_command(*command, **({"withscores": True} if command[-1] == "WITHSCORES" else {}))
+    return pipeline

@@ -55,6 +55,8 @@ _MOVED = r"MovedError|\bMOVED\b"
 
 _MOVING = rf"non local key|TryAgainError|\bTRYAGAIN\b|AskError|\bASK \d|{_MOVED}"
 
+_READ_ONLY = r"ReadOnlyError|\bREADONLY\b"
+
 _TOO_LARGE = r"max request size exceeded|invalid bulk length|too big (m?bulk|inline)|invalid multibulk length"
 
 LASTING = (
@@ -186,7 +188,7 @@ LASTING = (
 
 PASSING = (
     Meaning(
-        r"ReadOnlyError|\bREADONLY\b",
+        _READ_ONLY,
         "this is a replica: if no failover is under way, name the primary in PRIOQUEUE_REDIS_URL",
     ),
     Meaning(
@@ -291,6 +293,11 @@ def is_displaced(error: BaseException) -> bool:
 def is_moved(error: BaseException | None) -> bool:
     """Return whether a node of a cluster refused a key because its hash slot is at another node."""
     return error is not None and re.search(_MOVED, _named(error)) is not None
+
+
+def is_read_only(error: BaseException) -> bool:
+    """Return whether a server refused a write because it is a replica, such as a primary that was demoted."""
+    return re.search(_READ_ONLY, _named(error)) is not None
 
 
 def is_moving(error: BaseException | None) -> bool:

@@ -51,7 +51,7 @@ class ScriptCalls:
             FrontierUnavailable: the connection failed or the server refused; some may have been executed.
             FrontierFull: the server has no memory for the write of one of them; others may have been executed.
         """
-        scripts = self._loaded()
+        scripts = self.loaded()
         commands = [scripts[name].call(state_key, arguments) for name, state_key, arguments in calls]
         replies = self._link.attempt(*commands)
         if any(isinstance(reply, exceptions.NoScriptError) for reply in replies):
@@ -63,7 +63,12 @@ class ScriptCalls:
         self._link.refuse(replies)
         return replies
 
-    def _loaded(self) -> dict[str, Script]:
+    def loaded(self) -> dict[str, Script]:
+        """Load the scripts unless that is done, and return them.
+
+        Raises:
+            FrontierUnavailable: the connection failed or the server refused.
+        """
         if not self._scripts:
             server = self._link.info("server") or {}
             # Code for the oldest version works on all.

@@ -10,6 +10,7 @@ from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys, name_of_state, state_pattern
 from scrapy_prioqueue.frontier.redis.link import KEYS_PER_SCAN, Link
 from scrapy_prioqueue.frontier.redis.operators.inspector import STOPPING, has_crawl, state_of
+from scrapy_prioqueue.frontier.redis.servers import is_node_of_cluster
 from scrapy_prioqueue.frontier.redis.troubles import is_moving
 from scrapy_prioqueue.frontier.redis.wire import decoded, decoded_hash
 from scrapy_prioqueue.hints import nearest
@@ -49,20 +50,31 @@ class FrontierFound:
 
 
 def frontier_names(
-    link: Link, progress: Callable[[int], object] | None = None, *, within_s: float = float("inf")
+    link: Link,
+    progress: Callable[[int], object] | None = None,
+    *,
+    within_s: float = float("inf"),
+    on_silent: Callable[[str], object] | None = None,
 ) -> Sequence[str]:
     """Return the names of all frontiers, in a cluster those of all nodes, sorted.
 
     Args:
         progress: called after each call with the number of keys looked at.
         within_s: seconds after which the scan ends early.
+        on_silent: called with the address of each node of a cluster that can't be used, and why; None to raise.
     """
     names = set[str]()
-    for calls, found in enumerate(link.root.scan(state_pattern(), within_s=within_s), 1):
+    scan = link.root.scan(state_pattern(), within_s=within_s, on_silent=on_silent)
+    for calls, found in enumerate(scan, 1):
         names |= {name for key in found if (name := name_of_state(decoded(key))) is not None}
         if progress is not None:
             progress(calls * KEYS_PER_SCAN)
     return sorted(names)
+
+
+def is_one_node(link: Link) -> bool:
+    """Return whether the URL names a single node of a cluster, so that the frontiers of others aren't found."""
+    return not link.in_cluster and is_node_of_cluster(link.info("server") or {})
 
 
 def others_of(link: Link, name: str) -> str:

@@ -11,6 +11,7 @@ from secrets import token_hex
 from typing import Any
 
 import msgpack
+from redis.exceptions import ResponseError
 
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable, NotPermitted, PrioQueueError
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
@@ -95,9 +96,16 @@ class Importer:
         self._check_filters(head["state"].get("seen_shape", ""))
         suspect_attempts = int(head["state"].get("suspect_attempts", 2))
         placing = json.dumps({field: head["state"][field] for field in PLACING if field in head["state"]})
+        self._calls.loaded()
         # Set before the call, which may be executed even if it is interrupted.
         self.has_left = True
-        reply = self._run([("adopt", ("", self._client, int(head["epoch"]), suspect_attempts, placing))])[0]
+        try:
+            (reply,) = self._run([("adopt", ("", self._client, int(head["epoch"]), suspect_attempts, placing))])
+        except PrioQueueError as error:
+            if isinstance(error.__cause__, ResponseError):
+                # The server has refused the call.
+                self.has_left = None
+            raise
         if reply[0] != OK:
             self.has_left = None
             raise self._occupied(reply[1].decode())

@@ -298,7 +298,7 @@ class Operator:
         for key in dict.fromkeys(key for key, _ in letters):
             own, link = [letter for other, letter in letters if other == key], self.link.at(key)
             (kind,) = link.pipe(("TYPE", key))
-            answers = link.attempt(*(_pushed_seed(key, kind, letter.payload) for letter in own))
+            answers = link.replies(*(_pushed_seed(key, kind, letter.payload) for letter in own))
             # A kill at this point leaves some of them in both places, so none is lost.
             pairs = zip(own, answers, strict=True)
             given_back += self.purge(letter for letter, answer in pairs if not isinstance(answer, Exception))
