@@ -32,7 +32,7 @@ from tests.crawl import redis_spiders
 from tests.docs.markdown import REFERENCE
 from tests.support.coroutines import run
 from tests.support.crawls import Crawls
-from tests.support.sentinels import PRIMARY, SentinelServer, StartSentinels, Watched, sentinel_fleet
+from tests.support.sentinels import PRIMARY, SentinelServer, StartSentinels, Watched, order_failover, sentinel_fleet
 from tests.support.servers import RedisServer, StartServer, replica_of
 from tests.support.site import Site, leaves
 from tests.support.waiting import wait_until, wait_until_async
@@ -139,15 +139,7 @@ def test_sentinel_that_missed_the_failover_is_not_believed(
     # One that was cut off from the others before the failover says the same as one that begins with another server.
     stale = start_one("127.0.0.1", redis_server_factory().port)
 
-    client: Any = redis.Redis(port=fresh.port)
-
-    def is_begun() -> bool:
-        # It knows the replica before it knows the state of that.
-        with suppress(redis.ResponseError):
-            return bool(client.execute_command("SENTINEL", "FAILOVER", PRIMARY))
-        return False
-
-    wait_until(is_begun, what="the Sentinel finds a replica to promote", within=20)
+    order_failover(redis.Redis(port=fresh.port))
     wait_until(lambda: "+promoted-slave" in fresh.log, what="the replica is promoted", within=20)
 
     for info in (info_of_worker, info_of_operator):

@@ -103,7 +103,7 @@ class Watched:
 
     def order_failover(self) -> None:
         """Tell one Sentinel to promote a replica, although nothing is wrong with the primary."""
-        self.sentinel_client(0).execute_command("SENTINEL", "FAILOVER", PRIMARY)
+        order_failover(self.sentinel_client(0))
 
     def wait_for_promotion(self, instead_of: RedisServer, *, within: float = WITHIN_S) -> RedisServer:
         """Wait until all running Sentinels know another primary; return it."""
@@ -201,3 +201,17 @@ def sentinel_fleet(directory: Path) -> Iterator[StartSentinels]:
             return watched
 
         yield start
+
+
+def order_failover(client: Any) -> None:
+    """Tell a Sentinel to promote a replica as soon as it finds one good enough, whose answers must not be late."""
+
+    def is_accepted() -> bool:
+        try:
+            return bool(client.execute_command("SENTINEL", "FAILOVER", PRIMARY))
+        except redis.ResponseError as error:
+            if "NOGOODSLAVE" not in str(error):
+                raise
+            return False
+
+    wait_until(is_accepted, what="the Sentinel begins a failover", within=WITHIN_S)
