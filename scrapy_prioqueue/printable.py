@@ -30,6 +30,11 @@ def clean_json(document: str) -> str:
     return _UNPRINTABLE.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], document)
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return 1 page, or 1,200 pages."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def _escaped(letter: str) -> str:
     return letter if letter.isprintable() else letter.encode("unicode_escape").decode()
 

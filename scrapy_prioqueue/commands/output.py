@@ -26,6 +26,7 @@ from scrapy_prioqueue.codec.standins import StandIn
 from scrapy_prioqueue.frontier.redis.operators.findings import SlotFound, Stored, WorkerFound
 from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.printable import clean, clean_json, in_a_line, text_of
+from scrapy_prioqueue.printable import counted as counted
 from scrapy_prioqueue.printable import duration as duration
 
 WIDE = 500
@@ -275,11 +276,6 @@ def name_text(name: str) -> str:
 def number(value: float) -> str:
     """Return 1234567 as 1,234,567."""
     return f"{value:,.0f}"
-
-
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return 1 page, or 1,200 pages."""
-    return f"{number(count)} {noun if count == 1 else plural or noun + 's'}"
 
 
 def rate(per_s: float | None) -> str:

@@ -16,7 +16,7 @@ from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, Blocked, Holder, SlotWait, SlowPage, Waits
 from scrapy_prioqueue.hints import evict_command, frontier_command
 from scrapy_prioqueue.logs import CrawlLog
-from scrapy_prioqueue.printable import in_a_line
+from scrapy_prioqueue.printable import counted, in_a_line
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.events import Events
 from scrapy_prioqueue.queues.kept import KeptQueue
@@ -230,15 +230,15 @@ def reasons_of(waits: Waits, frontier: str) -> Iterator[Awaited]:
         yield Awaited(f"busy {worker} {blocked is not None}", f"worker {worker}, {what}")
     if waits.delayed:
         first = "the first " if waits.delayed > 1 else ""
-        text = f"{_count(waits.delayed, 'delayed request')}, {first}due in {_seconds(waits.due_in_s)}"
+        text = f"{counted(waits.delayed, 'delayed request')}, {first}due in {_seconds(waits.due_in_s)}"
         yield Awaited("delayed", text)
     for slot in waits.first_slots:
         yield _slot_reason(slot)
     if more := waits.slots - len(waits.first_slots):
         last = f"the last of which opens in {_seconds(waits.last_opens_in_s)}"
-        yield Awaited("slots", f"{_count(more, 'more slot')}, {last}")
+        yield Awaited("slots", f"{counted(more, 'more slot')}, {last}")
     if waits.full_slots:
-        yield Awaited("full", f"{_count(waits.full_slots, 'slot')} at full concurrency, until a request there is done")
+        yield Awaited("full", f"{counted(waits.full_slots, 'slot')} at full concurrency, until a request there is done")
 
 
 def holder_reasons(waits: Waits, frontier: str) -> Iterator[Awaited]:
@@ -297,11 +297,7 @@ def _slot_reason(slot: SlotWait) -> Awaited:
 
 
 def _requests(number: int) -> str:
-    return _count(number, "request")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
+    return counted(number, "request")
 
 
 def _seconds(seconds: float) -> str:

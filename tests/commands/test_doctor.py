@@ -119,7 +119,7 @@ def test_requests_of_workers_that_are_gone(run: Run, backend: RedisBackend) -> N
     worker.lease(1)
     backend.clock.advance(TTL_S)
 
-    assert "1 requests are leased to workers that are gone" in findings(run, level="warning")["workers"]
+    assert "1 request is leased to workers that are gone" in findings(run, level="warning")["workers"]
 
 
 def test_silent_and_living_workers(run: Run, backend: RedisBackend, client: Any, keys: Keys) -> None:
@@ -182,9 +182,7 @@ def test_frontier_with_policies_is_found_sound(run: Run, backend: RedisBackend, 
         pytest.param(("ZADD", "waiting", 1, "a.example"), "slots", "wait for their limits but", id="waits-and-stands"),
         pytest.param(("ZREM", "waiting", "b.example"), "slots", "in no lane: b", id="wait-gone"),
         pytest.param(("HINCRBY", "running", "a.example", 1), "limits", "than leases: a.example", id="running"),
-        pytest.param(
-            ("HSET", "used", "pages:key", 0), "budgets", "have a smaller use than their leases: key", id="used"
-        ),
+        pytest.param(("HSET", "used", "pages:key", 0), "budgets", "has a use below that of the leases: key", id="used"),
         pytest.param(("DEL", "ready:1"), "slots", "in no lane: a.example", id="line-gone"),
     ],
 )

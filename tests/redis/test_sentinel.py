@@ -245,7 +245,15 @@ def join_of_worker(url: str) -> None:
         run(frontier.close())
 
 
-@pytest.mark.parametrize("ask", [scan_of_operator, join_of_worker])
+def findings_of_doctor(url: str) -> Any:
+    link = Link(url, timeout_s=2)
+    try:
+        return [*server_findings(link, "{x}:probe")]
+    finally:
+        link.close()
+
+
+@pytest.mark.parametrize("ask", [scan_of_operator, findings_of_doctor, join_of_worker])
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
 @pytest.mark.parametrize("database", ["", "/0", "/1"])
 def test_sentinel_in_place_of_a_server_is_named(

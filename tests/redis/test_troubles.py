@@ -116,6 +116,15 @@ def test_wrong_or_missing_password_names_the_setting(
     assert not error.was_sent or not user
 
 
+def test_password_that_the_server_does_not_require_is_said(own_server: RedisServer, crawl: OpenCrawl) -> None:
+    one = crawl(f"redis://:{SECRET}@127.0.0.1:{own_server.port}")
+
+    error = one.error(one.live)
+
+    assert is_lasting(error)
+    assert "requires no password: remove it from PRIOQUEUE_REDIS_URL" in error.why
+
+
 @pytest.mark.parametrize(
     ("rules", "missing"),
     [

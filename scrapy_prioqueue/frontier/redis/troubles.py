@@ -81,6 +81,10 @@ LASTING = (
         " redis://",
     ),
     Meaning(
+        r"without any password configured",
+        "the server requires no password: remove it from PRIOQUEUE_REDIS_URL, or from PRIOQUEUE_REDIS_OPTIONS",
+    ),
+    Meaning(
         r"AuthenticationError|\bNOAUTH\b|\bWRONGPASS\b",
         "set user and password in PRIOQUEUE_REDIS_URL (${here}user:password@host:port, special characters"
         " percent-encoded) or as username and password in PRIOQUEUE_REDIS_OPTIONS",

@@ -13,6 +13,7 @@ from scrapy_prioqueue.frontier.redis.operators.frontiers import others_of
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.wire import decoded
 from scrapy_prioqueue.hints import evict_command, frontier_command
+from scrapy_prioqueue.printable import counted
 
 MISPLACED: Mapping[Misplacement, str] = {
     "unreachable": "have requests but are in no lane",
@@ -136,7 +137,7 @@ def _workers(inspector: Inspector, state: State) -> Iterator[Finding]:
     alive = len(workers) - len(silent)
     expired = Audit(inspector.link, inspector.keys).expired_leases(inspector.now_ms())
     if expired and not alive:
-        text = f"{expired:,} requests are leased to workers that are gone, and no worker is alive to take them"
+        text = f"{counted(expired, 'request is', 'requests are')} leased to workers that are gone, and no worker is alive to take them"
         yield Finding("workers", "warning", text, "start a worker")
     elif silent:
         yield Finding("workers", "note", f"{alive} alive, silent: {_some(silent)}", "their requests go to the others")
@@ -161,7 +162,8 @@ def _unstorable(workers: Sequence[WorkerFound]) -> Iterator[Finding]:
     found = [worker for worker in workers if worker.is_alive and worker.unstorable]
     if found:
         count, names = sum(worker.unstorable for worker in found), _some([worker.name for worker in found])
-        text = f"{count:,} requests could not be stored and stayed in {names}, so no other worker can fetch them"
+        what = "it" if count == 1 else "them"
+        text = f"{counted(count, 'request')} could not be stored and stayed in {names}, so no other worker can fetch {what}"
         yield Finding("local requests", "wrong", text, "scrapy frontier check SPIDER names the code that makes them")
 
 
@@ -222,10 +224,12 @@ def _books(audit: Audit) -> Iterator[Finding]:
 def _counts(audit: Audit) -> Iterator[Finding]:
     slots, keys = _lasting(audit.miscounted_slots), _lasting(audit.miscounted_budgets)
     if slots:
-        text = f"{len(slots):,} slots have another count of leased requests than leases: {_some(slots)}"
+        text = f"{counted(len(slots), 'slot has', 'slots have')} another count of leased requests than leases: {_some(slots)}"
         yield Finding("limits", "wrong", text, REBUILD)
     if keys:
-        text = f"{len(keys):,} budget keys have a smaller use than their leases: {_some(keys)}"
+        text = (
+            f"{counted(len(keys), 'budget key has', 'budget keys have')} a use below that of the leases: {_some(keys)}"
+        )
         yield Finding("budgets", "wrong", text, REBUILD)
 
 
@@ -241,9 +245,9 @@ def _lasting(look: Callable[[], Sequence[str]]) -> Sequence[str]:
 
 
 def _keys(audit: Audit, keys: KeysFound) -> Iterator[Finding]:
-    yield Finding("keys", "fine", f"{keys.count:,} keys")
+    yield Finding("keys", "fine", counted(keys.count, "key"))
     if keys.unknown:
-        text = f"{len(keys.unknown):,} keys that no release up to this one writes: {_some(sorted(set(keys.unknown)))}"
+        text = f"{counted(len(keys.unknown), 'key')} that no release up to this one writes: {_some(sorted(set(keys.unknown)))}"
         yield Finding("keys", "warning", text, "find the program that writes them, and change its prefix")
     for what, slots in audit.misplaced(keys.queues).items():
         yield from _slots(slots, MISPLACED[what])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
@@ -26,7 +26,7 @@ from scrapy_prioqueue.frontier.redis.seen.shapes import (
     limits_of,
 )
 from scrapy_prioqueue.frontier.redis.servers import VALKEY, is_node_of_cluster, version_text
-from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES
+from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES, NotAServer, refuse_sentinel
 
 Level = Literal["fine", "note", "warning", "wrong"]
 
@@ -62,11 +62,12 @@ def server_findings(link: Link, probe: str) -> Iterator[Finding]:
     Raises:
         FrontierUnavailable: it can't be used at all.
     """
+    info = link.info()
+    _refuse_sentinel(link, info)
     yield _latency(link)
     if link.sentinels is not None:
         yield from _sentinels(link, link.sentinels)
     yield from _permission(link, probe)
-    info = link.info()
     if info is None:
         yield Finding(
             "server",
@@ -82,6 +83,13 @@ def server_findings(link: Link, probe: str) -> Iterator[Finding]:
     yield from _persistence(link, info)
     yield from _clock(link)
     yield from _compact_limits(link)
+
+
+def _refuse_sentinel(link: Link, info: Mapping[str, Any] | None) -> None:
+    try:
+        refuse_sentinel(info or {})
+    except NotAServer as error:
+        link.refuse([error])
 
 
 def _latency(link: Link) -> Finding:
