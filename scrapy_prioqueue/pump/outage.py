@@ -28,8 +28,9 @@ logger = logging.getLogger(__name__)
 
 Tag = TypeVar("Tag")
 
-MOST_LOGGED = 5
-"""Maximum number of different errors logged in one outage, so that the first doesn't hide the last."""
+MOST_WARNINGS, MOST_LOGGED = 5, 100
+"""Maximum number of different errors that are warned of in one outage, so that the first doesn't hide the last; and of
+those that are logged at all."""
 
 
 class Failures:
@@ -157,7 +158,7 @@ class Failures:
                 self._reset(0)
         # A `FrontierRefused` doesn't pass by itself, so it is logged even after a lost connection.
         if not is_first and (self._was_refused or not is_refused):
-            self._log.log(self._level_of(error), "The frontier is still unavailable: %s", error)
+            self._log_further(error)
             return
         self._was_refused = is_refused
         self._logged.add(str(error))
@@ -176,13 +177,13 @@ class Failures:
             extra=event("frontier_degraded", cause="outage") if is_new else {},
         )
 
-    def _level_of(self, error: BaseException) -> int:
-        """Return the log level of a further error: a warning if it is a new one."""
+    def _log_further(self, error: BaseException) -> None:
+        """Log a further error once in an outage: a warning, as long as there are few."""
         text = str(error)
-        if text in self._logged or len(self._logged) >= MOST_LOGGED:
-            return logging.DEBUG
-        self._logged.add(text)
-        return logging.WARNING
+        if text not in self._logged and len(self._logged) < MOST_LOGGED:
+            level = logging.WARNING if len(self._logged) < MOST_WARNINGS else logging.DEBUG
+            self._logged.add(text)
+            self._log.log(level, "The frontier is still unavailable: %s", error)
 
     def end(self, address: str) -> bool:
         """Note a successful attempt; return whether the last one had failed."""

@@ -9,7 +9,7 @@ import pytest
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.base import Ack, Claim, Depth, Lease, Push
 from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
-from scrapy_prioqueue.pump.outage import MOST_LOGGED, Failures
+from scrapy_prioqueue.pump.outage import MOST_LOGGED, MOST_WARNINGS, Failures
 from scrapy_prioqueue.pump.timing import FRESH_S, SLOW_S
 from tests.unit.pumping import TTL_S, Bench, depth, in_loop_time, leased, stored
 from tests.unit.virtual_time import in_virtual_time, pass_time, until
@@ -479,10 +479,12 @@ async def test_requests_done_in_an_outage_are_reported_at_its_end(caplog: pytest
 def test_errors_of_another_kind_than_the_first_are_reported_once_each(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     outage = Failures(lambda: 0.0, goes_on=True)
-    for text in ("refused", "refused", "no such command", "refused", "no such command", *map(str, range(9))):
+    for text in ("refused", "refused", "no such command", "refused", "no such command", *map(str, range(200))):
         outage.begin(FrontierUnavailable("redis://here", text))
 
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert "keeps trying to reconnect" in told[0]
     assert told[1] == "The frontier is still unavailable: the frontier at redis://here can't be used: no such command"
-    assert len(told) == MOST_LOGGED
+    assert len(told) == MOST_WARNINGS
+    texts = [record.getMessage() for record in caplog.records]
+    assert len(texts) == len(set(texts)) == MOST_LOGGED
