@@ -137,7 +137,8 @@ def _workers(inspector: Inspector, state: State) -> Iterator[Finding]:
     alive = len(workers) - len(silent)
     expired = Audit(inspector.link, inspector.keys).expired_leases(inspector.now_ms())
     if expired and not alive:
-        text = f"{counted(expired, 'request is', 'requests are')} leased to workers that are gone, and no worker is alive to take them"
+        what = counted(expired, "request is", "requests are")
+        text = f"{what} leased to workers that are gone, and no worker is alive to take them"
         yield Finding("workers", "warning", text, "start a worker")
     elif silent:
         yield Finding("workers", "note", f"{alive} alive, silent: {_some(silent)}", "their requests go to the others")
@@ -162,8 +163,8 @@ def _unstorable(workers: Sequence[WorkerFound]) -> Iterator[Finding]:
     found = [worker for worker in workers if worker.is_alive and worker.unstorable]
     if found:
         count, names = sum(worker.unstorable for worker in found), _some([worker.name for worker in found])
-        what = "it" if count == 1 else "them"
-        text = f"{counted(count, 'request')} could not be stored and stayed in {names}, so no other worker can fetch {what}"
+        what = f"{counted(count, 'request')} could not be stored and stayed in {names}"
+        text = f"{what}, so no other worker can fetch {'it' if count == 1 else 'them'}"
         yield Finding("local requests", "wrong", text, "scrapy frontier check SPIDER names the code that makes them")
 
 
@@ -224,7 +225,8 @@ def _books(audit: Audit) -> Iterator[Finding]:
 def _counts(audit: Audit) -> Iterator[Finding]:
     slots, keys = _lasting(audit.miscounted_slots), _lasting(audit.miscounted_budgets)
     if slots:
-        text = f"{counted(len(slots), 'slot has', 'slots have')} another count of leased requests than leases: {_some(slots)}"
+        what = counted(len(slots), "slot has", "slots have")
+        text = f"{what} another count of leased requests than leases: {_some(slots)}"
         yield Finding("limits", "wrong", text, REBUILD)
     if keys:
         text = (
@@ -247,7 +249,8 @@ def _lasting(look: Callable[[], Sequence[str]]) -> Sequence[str]:
 def _keys(audit: Audit, keys: KeysFound) -> Iterator[Finding]:
     yield Finding("keys", "fine", counted(keys.count, "key"))
     if keys.unknown:
-        text = f"{counted(len(keys.unknown), 'key')} that no release up to this one writes: {_some(sorted(set(keys.unknown)))}"
+        what = counted(len(keys.unknown), "key")
+        text = f"{what} that no release up to this one writes: {_some(sorted(set(keys.unknown)))}"
         yield Finding("keys", "warning", text, "find the program that writes them, and change its prefix")
     for what, slots in audit.misplaced(keys.queues).items():
         yield from _slots(slots, MISPLACED[what])
