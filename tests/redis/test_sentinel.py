@@ -6,13 +6,14 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
 import redis
 from redis.exceptions import RedisError
 from scrapy.settings import Settings
+from shop_chaos.proxy import FaultProxy
 
 from scrapy_prioqueue import FrontierClient
 from scrapy_prioqueue.address import Host, parse_address
@@ -389,11 +390,11 @@ def test_record_of_a_run_follows_a_failover_before_the_old_primary_is_demoted(
     assert b'"pages":2' in record.replace(b" ", b"")
 
 
-def follows(worker: Frontier, new: RedisServer, watched: Watched) -> bool:
-    """Commit, and return whether a server has it."""
+def follows(worker: Frontier, server: RedisServer, watched: Watched, batch: Batch = FIRST, requests: int = 1) -> bool:
+    """Commit, and return whether a server has so many requests."""
     with suppress(FrontierUnavailable):
-        commit(worker, FIRST)
-    return bool(watched.server_client(new).zcard("{prioqueue:x}:queue:slot"))
+        commit(worker, batch)
+    return bool(watched.server_client(server).zcard("{prioqueue:x}:queue:slot") == requests)
 
 
 # Nobody knows where the primary is
@@ -433,6 +434,33 @@ def test_loss_of_all_sentinels_is_no_outage(
 
 def hears(server: Any) -> bool:
     return bool(server.pubsub_channels("{prioqueue:x}:*"))
+
+
+def test_worker_cut_off_with_the_old_primary_sends_its_journal_to_the_new_one(start_sentinels: StartSentinels) -> None:
+    watched = start_sentinels(replicas=1)
+    old = watched.primary
+    with ExitStack() as proxies:
+        between = [proxies.enter_context(FaultProxy(sentinel.port)) for sentinel in watched.sentinels]
+        hosts = ",".join(f"127.0.0.1:{proxy.port}" for proxy in between)
+        worker = open_frontier(FrontierConfig("x", ("a",), "w1"), f"redis+sentinel://{hosts}/{PRIMARY}")
+        run(worker.join())
+        commit(worker, FIRST)
+
+        for proxy in between:
+            proxy.refuse(True)
+            proxy.cut(reset=True)
+        watched.order_failover()
+        new = watched.wait_for_promotion(old)
+        drop(watched.server_client(old), "normal")
+        wait_until(lambda: follows(worker, old, watched, SECOND, 2), what="the old primary takes writes", within=5)
+        watched.server_client(old).replicaof("127.0.0.1", new.port)
+        with pytest.raises(FrontierUnavailable):
+            commit(worker, SECOND)
+        for proxy in between:
+            proxy.refuse(False)
+
+        wait_until(lambda: follows(worker, new, watched, SECOND, 2), what="the new primary has both", within=15)
+        run(worker.close())
 
 
 def test_primary_that_is_down_by_the_last_answer_is_not_taken_for_the_primary(
