@@ -73,12 +73,17 @@ class RedisPipeline:
         assert spider is not None
         with wrong_settings_named(logger, crawler):
             config, theirs = Config.from_settings(settings, spider.name, str), server_of(settings)
-        url, options = config.redis_url, config.redis_options
+        url, options, wait_replicas = config.redis_url, config.redis_options, config.wait_replicas
         if theirs.url is not None and is_set(settings, "PRIOQUEUE_REDIS_URL"):
             # The project has moved only the frontier to another server; the readers of its items use the old one.
-            url, options = theirs.url, theirs.options
+            url, options, wait_replicas = theirs.url, theirs.options, 0
         items = RedisItems(
-            url, timeout_s=config.redis_timeout_s, options=options, as_stream=cls.as_stream, spider=spider.name
+            url,
+            timeout_s=config.redis_timeout_s,
+            options=options,
+            as_stream=cls.as_stream,
+            spider=spider.name,
+            wait_replicas=wait_replicas,
         )
         return cls(
             crawler,

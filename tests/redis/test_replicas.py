@@ -14,6 +14,7 @@ from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Batch, Demand, Exchanged, Frontier, FrontierConfig, Push
 from scrapy_prioqueue.frontier.redis import connection as connection_module
 from scrapy_prioqueue.frontier.redis.connection import Connection
+from scrapy_prioqueue.frontier.redis.items import ItemData, RedisItems
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer, replica_of
 from tests.support.waiting import wait_until
@@ -247,3 +248,42 @@ def test_bell_whose_connection_is_dead_is_noticed_and_silence_alone_is_none(
     primary: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(hear_until_frozen(primary, monkeypatch)) == 2
+
+
+@pytest.mark.parametrize("as_stream", [False, True])
+def test_items_wait_for_a_frozen_replica_and_are_written_once(
+    primary: RedisServer, replica: RedisServer, as_stream: bool
+) -> None:
+    items = RedisItems(
+        primary.url, timeout_s=TIMEOUT_S, options={}, as_stream=as_stream, spider="books", wait_replicas=1
+    )
+    entries = [ItemData("items", b"same"), ItemData("items", b"same")]
+    replica.freeze()
+
+    for _ in range(2):
+        for error in run(items.append(entries)):
+            assert "only 0 of 1 replicas (PRIOQUEUE_WAIT_REPLICAS)" in str(error)
+    replica.thaw()
+    client: Any = replica.client()
+
+    wait_until(lambda: run(items.append(entries)) == [None, None], what="the replica has the items", within=20)
+    count = client.xlen if as_stream else client.llen
+    assert count("items") == 2
+    run(items.close())
+
+
+def test_items_that_no_replica_had_are_written_again_after_a_reconnect(
+    primary: RedisServer, replica: RedisServer
+) -> None:
+    items = RedisItems(primary.url, timeout_s=TIMEOUT_S, options={}, as_stream=False, spider="books", wait_replicas=1)
+    entries = [ItemData("items", b"item")]
+    replica.freeze()
+    assert "only 0 of 1" in str(run(items.append(entries))[0])
+    client: Any = primary.client()
+    client.client_kill_filter(_type="normal", skipme=True)
+    replica.thaw()
+
+    wait_until(lambda: run(items.append(entries)) == [None], what="the replica has the item", within=20)
+    # Twice, since the first one might have been lost with the connection.
+    assert client.llen("items") == 2
+    run(items.close())

@@ -430,6 +430,28 @@ class Connection:
             self.version = ()
             raise
 
+    def _waiting_for(self, replicas: int) -> tuple[Argument, ...]:
+        # The wait must end before the client's time-out; 0 would mean no end.
+        return ("WAIT", replicas, max(1, int((self._answer_s or self._timeout_s) * 500)))
+
+    async def write(
+        self, commands: Callable[[object], Sequence[Sequence[Argument]]], *, wait_replicas: int = 0
+    ) -> list[Any]:
+        """Run commands in one round trip and return their replies, each error reply as an exception.
+
+        Args:
+            commands: returns them, given a token of the connection that sends them, another one after each reconnect.
+            wait_replicas: number of replicas to wait for; the last reply says how many have the latest write of this
+                connection, now or in an earlier call, and everything before it.
+
+        Raises:
+            FrontierUnavailable: the connection failed; some may have been executed.
+        """
+        async with self._own_connection() as connection:
+            sent = [*commands(self._servers.of(connection))]
+            waiting = [self._waiting_for(wait_replicas)] if wait_replicas else []
+            return await self._round_trip(connection, [*sent, *waiting])
+
     def _check_replicas(self, found: int, wanted: int) -> None:
         if found < wanted:
             raise FrontierUnavailable(
@@ -441,9 +463,7 @@ class Connection:
     async def _call(self, connection: AbstractConnection, calls: Sequence[Call], wait_replicas: int) -> list[Any]:
         commands = [self._scripts[name].call(state_key, arguments) for name, state_key, arguments in calls]
         if wait_replicas:
-            # The wait must end before the client's time-out; 0 would mean no end.
-            timeout_s = self._answer_s or self._timeout_s
-            commands.append(("WAIT", wait_replicas, max(1, int(timeout_s * 500))))
+            commands.append(self._waiting_for(wait_replicas))
         replies = await self._round_trip(connection, commands)
         missing = [index for index, reply in enumerate(replies) if isinstance(reply, exceptions.NoScriptError)]
         if missing:

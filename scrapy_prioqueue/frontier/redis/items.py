@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import connection_name
-from scrapy_prioqueue.frontier.redis.link import Command
+from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.troubles import is_displaced, is_forbidden, is_of_wrong_type
 
 STREAM_FIELD = "item"
@@ -47,13 +47,26 @@ class RedisItems:
     Args:
         as_stream: whether the keys are streams.
         spider: name of the spider, for the name of the connection.
+        wait_replicas: replicas that must have an item before it counts as appended.
     """
 
-    def __init__(self, url: str, *, timeout_s: float, options: Mapping[str, Any], as_stream: bool, spider: str) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float,
+        options: Mapping[str, Any],
+        as_stream: bool,
+        spider: str,
+        wait_replicas: int = 0,
+    ) -> None:
         name = connection_name(spider, "items")
         self._connection = Connection(url, timeout_s=timeout_s, options=options, name=name)
         self._nodes: dict[str, Connection] = {}
         self._as_stream = as_stream
+        self._wait_replicas = wait_replicas
+        self._unconfirmed: dict[int, tuple[ItemData, object]] = {}
+        """Entries that too few replicas have, by their ids, each with the connection that appended it."""
         self.address = self._connection.address
 
     async def append(self, entries: Sequence[ItemData]) -> Sequence[Exception | None]:
@@ -62,14 +75,13 @@ class RedisItems:
         Repeat entries with errors, except `ItemTooLarge`. An entry with another error may have been appended already.
         """
         found: list[Exception | None] = [self._too_large(entry) for entry in entries]
-        by_node: dict[Connection, list[tuple[Command, Sequence[int]]]] = {}
-        for command, indexes in self._commands(entries, [index for index, error in enumerate(found) if error is None]):
-            by_node.setdefault(self._node(str(command[1])), []).append((command, indexes))
-        for node, part in by_node.items():
-            errors = await self._errors(node, [command for command, _ in part])
-            for (command, indexes), error in zip(part, errors, strict=True):
-                for index in indexes:
-                    found[index] = error and self._explained(node, error, str(command[1]))
+        by_node: dict[Connection, list[int]] = {}
+        for index, entry in enumerate(entries):
+            if found[index] is None:
+                by_node.setdefault(self._node(entry.key), []).append(index)
+        for node, indexes in by_node.items():
+            for index, error in (await self._append(node, entries, indexes)).items():
+                found[index] = error
         return found
 
     def _node(self, key: str) -> Connection:
@@ -86,14 +98,52 @@ class RedisItems:
             f"its {len(entry.data)} bytes are more than the server accepts (proto-max-bulk-len = {limit})"
         )
 
-    async def _errors(self, node: Connection, commands: Sequence[Command]) -> Sequence[Exception | None]:
-        try:
-            answers = await node.replies(*commands)
-        except FrontierUnavailable as error:
-            return [ConnectionError(f"{AWAY}: {error.why}")] * len(commands)
-        return [answer if isinstance(answer, RedisError) else None for answer in answers]
+    async def _append(
+        self, node: Connection, entries: Sequence[ItemData], indexes: Sequence[int]
+    ) -> Mapping[int, Exception | None]:
+        sent: list[tuple[Sequence[Argument], Sequence[int]]] = []
+        used: list[object] = []
 
-    def _commands(self, entries: Sequence[ItemData], indexes: Iterable[int]) -> Iterator[tuple[Command, Sequence[int]]]:
+        def commands(connection: object) -> Sequence[Sequence[Argument]]:
+            # What this connection has appended is not repeated: it only waits for the replicas again.
+            fresh = [index for index in indexes if self._appended_by(entries[index]) is not connection]
+            sent[:], used[:] = self._commands(entries, fresh), [connection]
+            return [command for command, _ in sent]
+
+        try:
+            replies = await node.write(commands, wait_replicas=self._wait_replicas)
+        except FrontierUnavailable as error:
+            return dict.fromkeys(indexes, ConnectionError(f"{AWAY}: {error.why}"))
+        found: dict[int, Exception | None] = dict.fromkeys(indexes)
+        for (command, own), reply in zip(sent, replies, strict=False):
+            if isinstance(reply, RedisError):
+                found.update(dict.fromkeys(own, self._explained(node, reply, str(command[1]))))
+        shortage = self._shortage(node, replies[-1]) if self._wait_replicas else None
+        for index in (index for index, error in found.items() if error is None):
+            found[index] = shortage
+            if shortage is None:
+                self._unconfirmed.pop(id(entries[index]), None)
+            else:
+                self._unconfirmed[id(entries[index])] = entries[index], used[0]
+        return found
+
+    def _appended_by(self, entry: ItemData) -> object:
+        return self._unconfirmed.get(id(entry), (None, None))[1]
+
+    def _shortage(self, node: Connection, reply: Any) -> Exception | None:
+        """Return an error if too few replicas have what was appended."""
+        if isinstance(reply, RedisError):
+            return ItemRefused(node.unavailable(reply).why)
+        if reply >= self._wait_replicas:
+            return None
+        return ItemRefused(
+            f"only {reply} of {self._wait_replicas} replicas (PRIOQUEUE_WAIT_REPLICAS) have the newest items; start or"
+            " repair the replicas, or lower that setting"
+        )
+
+    def _commands(
+        self, entries: Sequence[ItemData], indexes: Iterable[int]
+    ) -> Iterator[tuple[Sequence[Argument], Sequence[int]]]:
         if self._as_stream:
             for index in indexes:
                 yield ("XADD", entries[index].key, "*", STREAM_FIELD, entries[index].data), [index]
