@@ -18,8 +18,9 @@ OLDEST_LEFT_OUT := budgets delays drain floods gone interruption kept kills limi
 OLDEST_TESTS = $$(printf '%s\n' $(OLDEST_UNIT) | sort -u) tests/redis tests/crawl \
     $(OLDEST_LEFT_OUT:%=--ignore=tests/crawl/test_%.py) -m 'not server_faults and not in_process'
 
-# With every other server of this machine, since the first run has used one: what touches Redis.
-REDIS_TESTS := tests/contract tests/lua tests/redis -m 'not in_process and not any_server'
+# With every other server of this machine, since the first run has used one: what touches Redis and may differ by the
+# server. REDIS_TESTS="tests/redis -m 'not in_process'" on the command line runs all that touches it.
+REDIS_TESTS := tests/contract tests/lua tests/redis -m '(not in_process and not any_server) or every_server'
 
 # For the daily round: single parts but the slow ones, what workers may rely on, and crawls of both kinds.
 QUICK_TESTS := tests/unit tests/redis tests/docs tests/contract/test_batches.py tests/contract/test_leases.py \

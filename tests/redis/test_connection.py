@@ -23,6 +23,8 @@ from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer
 from tests.support.waiting import wait_until_async
 
+pytestmark = pytest.mark.any_server
+
 TIMEOUT_S = 1.0
 HELD_UP_S = 1.5
 
@@ -256,6 +258,7 @@ def test_restart_between_two_exchanges_is_reported_once_before_anything_is_sent(
     assert first != connection.identity == server_info(own_server)["run_id"]
 
 
+@pytest.mark.every_server
 def test_every_restart_is_reported(open_connection: OpenConnection, own_server: RedisServer) -> None:
     connection = open_connection(own_server.url)
     assert not has_changed(connection)

@@ -24,6 +24,8 @@ from tests.support.clusters import Cluster, call
 from tests.support.servers import RedisServer, StartServer, replica_of
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.any_server
+
 URLS = [f"https://{site}.example/" for site in "abc"]
 
 

@@ -14,6 +14,8 @@ from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer, replica_of
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.any_server
+
 KEY = "books:items"
 
 
@@ -45,6 +47,7 @@ def fail_over(cluster: Cluster) -> None:
     cluster.wait_for_failover(KEY, old)
 
 
+@pytest.mark.every_server
 @pytest.mark.parametrize("move", [reshard, fail_over])
 def test_items_follow_their_hash_slot_to_another_node(
     move: Callable[[Cluster], None], cluster: Cluster, in_cluster: RedisItems

@@ -38,7 +38,7 @@ from tests.support.servers import RedisServer, StartServer, replica_of
 from tests.support.site import Site, leaves
 from tests.support.waiting import wait_until, wait_until_async
 
-pytestmark = pytest.mark.server_faults
+pytestmark = [pytest.mark.server_faults, pytest.mark.any_server]
 
 Info = Callable[..., Any]
 
@@ -561,6 +561,7 @@ def test_bell_is_heard_from_the_new_primary(start_sentinels: StartSentinels) -> 
     run(hear_after_failover(start_sentinels(replicas=1)), within=60)
 
 
+@pytest.mark.every_server
 def test_link_and_client_find_the_new_primary(start_sentinels: StartSentinels) -> None:
     watched = start_sentinels(replicas=1)
     old = watched.primary
