@@ -432,6 +432,29 @@ def test_loss_of_all_sentinels_is_no_outage(
     assert said.endswith(f"connections go to the last known server, 127.0.0.1:{port}")
 
 
+def test_silence_of_all_sentinels_leaves_time_to_connect(
+    own_server: RedisServer, start_one: Callable[..., SentinelServer]
+) -> None:
+    sentinel = start_one("127.0.0.1", own_server.port)
+
+    async def connect_slowly(connection: Any) -> None:
+        await asyncio.sleep(0.1)
+        await connection.on_connect()
+
+    connection = Connection(url_of(sentinel), timeout_s=1, options={"redis_connect_func": connect_slowly})
+    run(connection.info("server"))
+
+    def is_found() -> bool:
+        with suppress(FrontierUnavailable):
+            return bool(run(connection.info("server")))
+        return False
+
+    sentinel.freeze()
+    drop(own_server.client(), "normal")
+    wait_until(is_found, what="the server is found where it was", within=6)
+    run(connection.close())
+
+
 def hears(server: Any) -> bool:
     return bool(server.pubsub_channels("{prioqueue:x}:*"))
 

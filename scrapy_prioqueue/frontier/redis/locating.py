@@ -393,9 +393,9 @@ def locator_of(address: Address, options: Mapping[str, Any], timeout_s: float) -
 
     Args:
         options: the user's.
-        timeout_s: time-out of each answer; more than `ANSWER_S` has no effect.
+        timeout_s: time-out of connecting to the server, of which half is left when nobody has answered.
     """
-    answer_s = min(timeout_s, ANSWER_S)
+    answer_s = min(timeout_s / 2, ANSWER_S)
     if address.kind == "sentinel":
         return SentinelLocator(address.hosts, address.primary, sentinel_options(address, options, answer_s))
     if address.kind == "cluster":
