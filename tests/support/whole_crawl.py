@@ -156,7 +156,8 @@ class WholeCrawl:
             wait_until(lambda: {*killed.pages} & {*DETAILS}, what="a page is in progress", within=WITHIN_S)
             wait_until(lambda: client.depth().dead == len(OVER_BUDGET), what="the budget is used up", within=WITHIN_S)
             # Seeds whose requests a worker has not confirmed would be read again.
-            wait_until(lambda: not self.admin.keys("*:take*"), what="the seeds are settled", within=WITHIN_S)
+            # In a cluster redis-py sends KEYS to one node only, SCAN to all.
+            wait_until(lambda: not [*self.admin.scan_iter("*:take*")], what="the seeds are settled", within=WITHIN_S)
             killed.kill()
             meanwhile()
             for words in (*READING, *WRITING):
