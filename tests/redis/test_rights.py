@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
+import redis_server
 
 from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES
 from tests.docs.markdown import REFERENCE
 from tests.support.crawls import Crawls
-from tests.support.servers import RedisServer
+from tests.support.servers import RedisServer, StartServer
 from tests.support.site import Site
 from tests.support.whole_crawl import READING, WholeCrawl
 
 PAGE = (REFERENCE.parent / "redis.md").read_text("utf-8")
 USERS = dict(re.findall(r"^ACL SETUSER (\w+) on >password (.*)$", PAGE, re.MULTILINE))
+DEFAULT_USER = re.findall(r"^user default .*$", PAGE, re.MULTILINE)
 FURTHER_KEYS = re.findall(r"~{?books:[\w{}:*]+", PAGE)
 
 
@@ -54,3 +57,22 @@ def test_a_whole_crawl_needs_no_more_rights_than_the_documentation_names(
 
 def test_rules_of_the_message_are_those_of_the_documentation() -> None:
     assert USERS["crawler"] == ACL_RULES
+
+
+def test_a_server_whose_default_user_is_off_keeps_what_scripts_have_written(
+    redis_server_factory: StartServer, tmp_path: Path
+) -> None:
+    (line,) = DEFAULT_USER
+    users = tmp_path / "users.acl"
+    users.write_text("user default on nopass ~* &* +@all\nuser admin on >secret ~* &* +@all\n")
+    server = redis_server_factory(appendonly=True, appendfsync="always", aclfile=str(users))
+    server.client().eval("redis.call('SET', KEYS[1], 1) redis.call('SET', KEYS[2], 1)", 2, "{x}:1", "{x}:2")
+    users.write_text(users.read_text().replace("user default on nopass ~* &* +@all", line))
+
+    server.kill()
+    server.start()
+
+    admin = redis.Redis(host=redis_server.HOST, port=server.port, username="admin", password="secret")
+    with pytest.raises(redis.AuthenticationError):
+        server.client().ping()
+    assert admin.exists("{x}:1", "{x}:2") == 2
