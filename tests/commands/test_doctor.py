@@ -70,6 +70,20 @@ def test_server_that_is_nearly_full(run: Run, redis_server_factory: StartServer)
     assert "%" in findings(run, "--url", server.url, level="warning")["memory"]
 
 
+def test_frontier_of_a_full_server_is_checked(run: Run, own_server: RedisServer, frontier_name: str) -> None:
+    backend = RedisBackend(frontier_name, own_server.url)
+    backend.join("w1").commit(page("https://a.example/"))
+    client: Any = own_server.client()
+    client.config_set("maxmemory", 1)
+
+    found = findings(run, "--url", own_server.url)
+    client.config_set("maxmemory", 0)
+    backend.close()
+
+    assert "bytes used" in found["memory"]
+    assert found["counters"] == "1 accepted, all accounted for"
+
+
 def test_server_that_keeps_its_data(run: Run, redis_server_factory: StartServer) -> None:
     server = redis_server_factory(appendonly=True)
 

@@ -249,7 +249,7 @@ class Link:
         return error
 
     def pipe(self, *commands: Command, is_transaction: bool = False) -> list[Any]:
-        """Run commands in one round trip, as a transaction if `is_transaction` and the user may use those.
+        """Run commands in one round trip, as a transaction if `is_transaction` and the server lets this user use one.
 
         Returns:
             their replies.
@@ -258,14 +258,14 @@ class Link:
             FrontierUnavailable: as `ask`.
             FrontierFull: likewise.
         """
-
         if commands and is_transaction:
             try:
                 transaction: list[Any] = self.ask(lambda client: _pipeline(client, commands, True).execute())
                 return transaction
-            except FrontierRefused as error:
-                # Workers' rights don't include transactions; without one the replies are from slightly different times.
-                if not is_forbidden(error.__cause__):
+            except (FrontierRefused, FrontierFull) as error:
+                # This user may not use transactions, or the server is full: it refuses MULTI even for commands that
+                # only read. Without a transaction the replies are from slightly different times.
+                if isinstance(error, FrontierRefused) and not is_forbidden(error.__cause__):
                     raise
         found = self.replies(*commands) if commands else []
         self.refuse(found)
