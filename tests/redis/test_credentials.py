@@ -12,8 +12,10 @@ from scrapy_prioqueue import FrontierClient
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Demand, FrontierConfig
+from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.settings.table import SETTINGS
+from tests.docs.markdown import DOCS, python_blocks
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer
 
@@ -33,9 +35,28 @@ class Tokens(CredentialProvider):
         self._client.execute_command("ACL", "SETUSER", "crawler", "reset", *rules)
         return "crawler", token
 
+    async def get_credentials_async(self) -> tuple[str, str]:
+        return self.get_credentials()
+
     def end_all(self) -> None:
         """Close the connections of all tokens, as a service does some hours after a login."""
         self._client.execute_command("CLIENT", "KILL", "USER", "crawler")
+
+
+def test_documented_tokens_connect_without_warnings(own_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    """The example in docs/managed.md, on the server of this test."""
+    (example,) = python_blocks(DOCS / "managed.md", "Tokens that expire")
+    tokens = Tokens(own_server)
+    names: dict[str, Any] = {"new_token": lambda: tokens.get_credentials()[1]}
+    exec(example, names)
+    options = names["PRIOQUEUE_REDIS_OPTIONS"]
+
+    assert Link(own_server.url, options=options).info("server")
+    connection = Connection(own_server.url, options=options)
+    run(connection.open())
+    run(connection.close())
+
+    assert "backward compatibility" not in caplog.text
 
 
 def test_each_connection_gets_a_token_of_its_own(own_server: RedisServer, frontier_name: str) -> None:
