@@ -104,7 +104,7 @@ def test_user_who_may_not_ask(run: Run, redis_server: RedisServer, client: Any, 
     found = findings(run, "--url", url)
     client.execute_command("ACL", "DELUSER", user)
 
-    assert "may not read" in found["server"]
+    assert "this user may not use it, or the service has disabled it" in found["server"]
     assert "scripts" in found
 
 

@@ -128,7 +128,10 @@ async def leave(frontier: RedisFrontier) -> None:
 DRAGONFLY = "ERR Error running script (call to f_0): @user_script:1: script tried accessing undeclared key"
 INFO_WITHOUT_ID = "# Server\r\nredis_version:6.2.0\r\n"
 
-HIDES_INFO: Any = {"warnings": ["may not use INFO"], "findings": ["server"]}
+HIDES_INFO: Any = {
+    "warnings": ["refuses INFO: this user may not use it, or the service has disabled it"],
+    "findings": ["server"],
+}
 
 SERVICES = {
     "no-administration": Service(without=["CONFIG", "CLIENT", "WAIT", "COMMAND", "OBJECT", "DEBUG", "MEMORY", "ROLE"]),

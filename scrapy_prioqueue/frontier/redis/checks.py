@@ -24,8 +24,9 @@ async def server_warnings(connection: Connection, *, has_memory_mark: bool = Fal
     )
     if isinstance(memory, ResponseError):
         return [
-            f"the Redis user at {connection.address} may not use INFO, so the server's version, memory policy and"
-            " persistence are unknown; make sure that it keeps its data and has maxmemory-policy 'noeviction'"
+            f"the Redis server at {connection.address} refuses INFO: this user may not use it, or the service has"
+            " disabled it. So its version, memory policy and persistence are unknown; make sure that it keeps its data"
+            " and has maxmemory-policy 'noeviction'"
         ]
     if has_memory_mark and used_part(memory) is None:
         warnings.append(

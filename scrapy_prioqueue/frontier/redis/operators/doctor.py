@@ -72,8 +72,9 @@ def server_findings(link: Link, probe: str) -> Iterator[Finding]:
         yield Finding(
             "server",
             "warning",
-            "this user may not read its version, memory policy and persistence",
-            f"grant +info and +config|get, as in: {ACL_RULES}",
+            "its version, memory policy and persistence are unknown, since it refuses INFO: this user may not use it,"
+            " or the service has disabled it",
+            f"if it is this user, grant +info and +config|get, as in: {ACL_RULES}",
         )
         return
     yield _version(info)
