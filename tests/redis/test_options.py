@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -137,6 +137,31 @@ def test_other_options_are_refused_by_name(url: str, use: Use) -> None:
             use(f"{url}?{name}=secret", {"client_name": "mine"})
     with pytest.raises(SettingError, match=r"^PRIOQUEUE_REDIS_URL = .*'health_check_interval'"):
         use(f"{url}?health_check_interval=often", {})
+
+
+WRONG_TYPES: Sequence[tuple[str, Any, str]] = [
+    ("db", "zero", "must be the number of a database"),
+    ("health_check_interval", "often", "must be a number of seconds"),
+    ("host", 5, "must be text"),
+    ("port", "x", "must be a whole number"),
+    ("protocol", 4, "must be 2 or 3"),
+    ("retry", 5, "must be a redis.retry.Retry"),
+    ("socket_keepalive_options", {"TCP_KEEPIDLE": 3}, "must be a dictionary of numbers"),
+    ("socket_timeout", [3], "must be a number of seconds"),
+]
+
+
+@uses
+def test_values_of_a_wrong_type_are_refused_with_what_is_right(url: str, use: Use) -> None:
+    for name, value, why in WRONG_TYPES:
+        with pytest.raises(SettingError, match=rf"^PRIOQUEUE_REDIS_OPTIONS = \['{name}'\]: {why}"):
+            use(url, {name: value})
+
+
+@uses
+def test_numbers_may_be_given_as_text(url: str, use: Use) -> None:
+    names = ("socket_timeout", "socket_connect_timeout", "health_check_interval", "max_connections")
+    use(url, {**dict.fromkeys(names, "5"), "db": "0", "protocol": "3"})
 
 
 @uses

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -50,6 +50,17 @@ _OBJECTS = (
 )
 """Options whose values are no text or numbers."""
 
+_SECONDS = (float, "must be a number of seconds")
+_COUNT = (int, "must be a whole number")
+
+_NUMBERS: Mapping[str, tuple[Callable[[Any], float], str]] = {
+    **dict.fromkeys(("socket_timeout", "socket_connect_timeout", "health_check_interval"), _SECONDS),
+    **dict.fromkeys(("port", "max_connections", "socket_read_size"), _COUNT),
+    "db": (int, "must be the number of a database"),
+    "protocol": (int, "must be 2 or 3"),
+}
+"""Options whose values are numbers, which may be given as text, and what to say of others."""
+
 KEEPALIVE_S = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Seconds of silence before the first probe, by its names on Linux and macOS, seconds between probes, and the number of
 probes without an answer after which a connection is lost: firewalls and NATs forget silent connections after minutes.
@@ -77,6 +88,9 @@ def merged(parsed: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
     for name in _OBJECTS:
         if isinstance(found.get(name), str):
             raise _refused(name, options, "must be an object, which can't be given in a URL")
+    found = _with_numbers(found, options)
+    for name, why in _wrong_types(found):
+        raise _refused(name, options, why)
     for name, why in _OF_CLIENTS.items():
         if found.pop(name, None):
             raise _refused(name, options, why)
@@ -91,6 +105,40 @@ def merged(parsed: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
     elif kind is None:
         found = plain_options(found, where=where)
     return kept_alive(found)
+
+
+def _with_numbers(found: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with numbers in place of those that were given as text, as redis-py reads them in URLs.
+
+    Args:
+        options: the user's.
+
+    Raises:
+        SettingError: one of them is no number.
+    """
+    numbers = dict(found)
+    for name, (number, why) in _NUMBERS.items():
+        if found.get(name) is not None:
+            try:
+                numbers[name] = number(found[name])
+            except (TypeError, ValueError) as error:
+                raise _refused(name, options, why) from error
+    return numbers
+
+
+def _wrong_types(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield options whose value can't be used, and what is right."""
+    if found.get("protocol", 2) not in (2, 3):
+        yield "protocol", "must be 2 or 3"
+    if not isinstance(found.get("host", ""), str):
+        yield "host", "must be text: the name or the address of the server"
+    if "retry" in found and not hasattr(found["retry"], "call_with_retry"):
+        yield "retry", "must be a redis.retry.Retry"
+    keepalive = found.get("socket_keepalive_options", {})
+    if not isinstance(keepalive, Mapping) or not all(
+        isinstance(each, int) for pair in keepalive.items() for each in pair
+    ):
+        yield "socket_keepalive_options", "must be a dictionary of numbers, as in {socket.TCP_KEEPIDLE: 30}"
 
 
 def _is_set(name: str, value: Any) -> bool:
