@@ -21,6 +21,7 @@ from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure
 
 from scrapy_prioqueue import escalate
+from scrapy_prioqueue.frontier.redis.keys import Keys
 from tests.crawl.spiders import Follower, path_of, pause
 from tests.crawl.test_dead_letters import balanced, letters
 from tests.support.crawls import WITHIN_S, Crawls
@@ -192,7 +193,7 @@ def test_values_overwritten_by_a_layer_are_restored_on_the_next(crawls: Crawls, 
     assert told == ON_OVERWRITING
 
 
-def test_values_overwritten_by_a_layer_survive_a_kill(on_redis: Crawls, site: Site) -> None:
+def test_values_overwritten_by_a_layer_survive_a_kill(on_redis: Crawls, site: Site, client: Any, keys: Keys) -> None:
     gate = threading.Event()
     worker = on_redis.having(**OVERWRITING, PRIOQUEUE_WORKER_ID="me", PRIOQUEUE_LEASE_TTL=600)
     site.pages = {
@@ -202,6 +203,8 @@ def test_values_overwritten_by_a_layer_survive_a_kill(on_redis: Crawls, site: Si
 
     first = worker.start(spider=Climber)
     wait_until(lambda: site.count("/up") == 2, what="the page is fetched on the second layer", within=WITHIN_S)
+    # Without its ack the page would be fetched on the first layer again.
+    wait_until(lambda: client.hget(keys.of("stats"), "done") == b"2", what="the ack is stored", within=WITHIN_S)
     first.kill()
     first.process.wait(within=WITHIN_S)
     gate.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -54,7 +55,8 @@ def test_items_follow_their_hash_slot_to_another_node(
 ) -> None:
     move(cluster)
 
-    assert "MovedError: " in (told := str(append(in_cluster, "second")))
+    # redis-py 5.1 has no class of its own for it.
+    assert re.search("MovedError|MOVED", told := str(append(in_cluster, "second")))
     assert "another node of the cluster" in told
     assert append(in_cluster, "second") is None
     client: Any = cluster.primary_of(KEY).client()
