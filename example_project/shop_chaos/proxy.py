@@ -112,7 +112,6 @@ class FaultProxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
         self._links: set[_Link] = set()
-        self._carriers: set[asyncio.Task[None]] = set()
         self._flows = asyncio.Event()
         self._delay_s = 0.0
         self._refuses = False
@@ -191,9 +190,11 @@ class FaultProxy:
         self._listener.close()
         for link in list(self._links):
             link.close(reset=True)
-        for task in list(self._carriers):
+        # Also those that are being accepted, whose link isn't there yet.
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._carriers, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client = _End(reader, writer)
@@ -202,7 +203,7 @@ class FaultProxy:
             return
         try:
             server = _End(*await asyncio.open_connection(HOST, self._server_port))
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             client.close(reset=True)
             return
         link = _Link(client, server)
@@ -211,9 +212,7 @@ class FaultProxy:
             self._loop.create_task(self._carry(link, client, server)),
             self._loop.create_task(self._carry(link, server, client)),
         ]
-        self._carriers.update(carriers)
         await asyncio.wait(carriers)
-        self._carriers.difference_update(carriers)
         self._links.discard(link)
 
     async def _carry(self, link: _Link, source: _End, target: _End) -> None:
