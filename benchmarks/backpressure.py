@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,11 @@ from typing import Any
 import redis
 from crawled import CRAWL_WITHIN_S, crawling, visits_of
 from listings import FRONT_PAGE, IS_LISTING, LINKS, urls_of
+from processes import beside
 from program import Option, run_from_command_line, workplace
 from redis_server import RedisServer
 from results import Cell, Report, Table
-from served import HERE, HOST, BenchmarkFailed, served
+from served import HOST, BenchmarkFailed, served
 
 from scrapy_prioqueue.client import FrontierClient
 
@@ -147,7 +147,8 @@ def simulate(server: RedisServer, listings: int, high_water: int) -> Crawled:
     watch, began_s = Watch(server), time.monotonic()
     with ExitStack() as stack:
         workers = [
-            stack.enter_context(simulated_worker(server.url, number, listings, high_water)) for number in range(WORKERS)
+            stack.enter_context(beside("listing_worker.py", server.url, f"worker-{number}", listings, high_water))
+            for number in range(WORKERS)
         ]
         pids = [worker.pid for worker in workers]
         watch.until(lambda _: all(worker.poll() is not None for worker in workers), pids, 3600)
@@ -164,24 +165,6 @@ def simulate(server: RedisServer, listings: int, high_water: int) -> Crawled:
         wall_s=time.monotonic() - began_s,
         sights=watch.sights,
     )
-
-
-@contextmanager
-def simulated_worker(url: str, number: int, listings: int, high_water: int) -> Iterator[subprocess.Popen[str]]:
-    """Start a worker; it is killed if it still runs at the end of the ``with`` block."""
-    words = [url, f"worker-{number}", str(listings), str(high_water)]
-    process = subprocess.Popen(
-        [sys.executable, HERE / "listing_worker.py", *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C is for the benchmark, which then kills this
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 SCRAPY_SETTINGS: Mapping[str, Any] = {

@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import redis
 from fleet_worker import CONCURRENCY, SLOTS, Done
+from processes import LINE_WITHIN_S, beside, line_of
 from program import Option, processor_s, run_from_command_line, workplace
 from redis_server import RedisServer
 from results import Cell, Measured, Report, Table
-from served import HERE, BenchmarkFailed
+from served import BenchmarkFailed
 
 PROCESSES = 2
 """The most processes that a fleet is spread over: more than the machine has cores would only take turns."""
 
 WARM_UP_S = 1.0
-READY_WITHIN_S = 120.0
 
 OURS, PLAIN, PACED = "scrapy-prioqueue", "plain commands", "pages that take time"
 
@@ -91,26 +90,6 @@ class Run:
         return times[int(share * len(times))] if (1 - share) * len(times) > 1 else None
 
 
-@contextmanager
-def worker_process(url: str, number: int, workers: int, words: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """Start some workers as a process, see ``fleet_worker.py``; it is killed at the end of the ``with`` block."""
-    process = subprocess.Popen(
-        [sys.executable, HERE / "fleet_worker.py", url, str(number), str(workers), *words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C is for the benchmark, which then kills this
-    )
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.stdin.close()
-        process.stdout.close()
-        process.wait()
-
-
 def split(workers: int, processes: int) -> Sequence[int]:
     """Return how many workers each process has, none of them without any."""
     share, more = divmod(workers, processes)
@@ -136,11 +115,11 @@ def run_fleet(
     with redis.Redis.from_url(server.url, socket_timeout=30) as client, ExitStack() as stack:
         client.flushall()
         processes = [
-            stack.enter_context(worker_process(server.url, number, count, words))
+            stack.enter_context(beside("fleet_worker.py", server.url, number, count, *words))
             for number, count in enumerate(split(workers, PROCESSES))
         ]
         for process in processes:
-            if _line_of(process) != "ready\n":
+            if line_of(process) != "ready\n":
                 raise BenchmarkFailed("a process of the fleet did not start")
         begin_s = time.monotonic() + WARM_UP_S
         for process in processes:
@@ -153,25 +132,13 @@ def run_fleet(
         pause.wait(begin_s + seconds - time.monotonic())
         look(client)
         redis_s, length_s = processor_s(client) - before_s, time.monotonic() - began_s
-        lines = [_line_of(process) for process in processes]
-        if not all(lines):
-            raise BenchmarkFailed("a process of the fleet ended before its time")
+        lines = [line_of(process) for process in processes]
         for process in processes:
-            process.wait(READY_WITHIN_S)
+            process.wait(LINE_WITHIN_S)
     run = Run(length_s, redis_s, [Done(**json.loads(line)) for line in lines])
     if not run.requests:
         raise BenchmarkFailed("the fleet did nothing")
     return run
-
-
-def _line_of(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    watchdog = threading.Timer(READY_WITHIN_S, process.kill)
-    watchdog.start()
-    try:
-        return process.stdout.readline()
-    finally:
-        watchdog.cancel()
 
 
 @dataclass(slots=True)

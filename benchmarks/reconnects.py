@@ -7,23 +7,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import redis
+from processes import LINE_WITHIN_S, beside, line_of
 from program import Option, processor_s, run_from_command_line, workplace
 from redis_server import RedisServer
 from results import Cell, Measured, Report, Table
-from served import HERE, BenchmarkFailed
+from served import BenchmarkFailed
 
 PROCESSES = 2
-READY_WITHIN_S = 120.0
 SAMPLES_PER_S = 20
 
 TITLE = "Reconnects after a restart of the server"
@@ -48,51 +47,16 @@ class Run:
     redis_s: float
 
 
-@contextmanager
-def client_process(url: str, clients: int, workers: int) -> Iterator[subprocess.Popen[str]]:
-    """Start some of the clients as a process, see ``reconnect_worker.py``; it is killed at the end."""
-    process = subprocess.Popen(
-        [sys.executable, HERE / "reconnect_worker.py", url, str(clients), str(workers)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # the clients' log of the outage
-        text=True,
-        start_new_session=True,  # Ctrl-C is for the benchmark, which then kills this
-    )
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        process.stdin.close()
-        process.stdout.close()
-
-
-def line_of(process: subprocess.Popen[str]) -> str:
-    """Return the next line that a process prints.
-
-    Raises:
-        BenchmarkFailed: none has come in time.
-    """
-    assert process.stdout is not None
-    watchdog = threading.Timer(READY_WITHIN_S, process.kill)
-    watchdog.start()
-    try:
-        line = process.stdout.readline()
-    finally:
-        watchdog.cancel()
-    if not line:
-        raise BenchmarkFailed("a process of the clients ended before its time")
-    return line
-
-
 def run(workers: int, down_s: float, after_s: float) -> Run:
     """Kill and start a server that has so many workers."""
     pause = threading.Event()
     with workplace(appendonly=True, maxclients=10_000) as (_, server), ExitStack() as stack:
         share = workers // PROCESSES
-        processes = [stack.enter_context(client_process(server.url, share, workers)) for _ in range(PROCESSES)]
+        # Without the clients' log of the outage.
+        processes = [
+            stack.enter_context(beside("reconnect_worker.py", server.url, share, workers, logs=False))
+            for _ in range(PROCESSES)
+        ]
         for process in processes:
             line_of(process)
         # All have the connections for their records, too.
@@ -117,7 +81,7 @@ def run(workers: int, down_s: float, after_s: float) -> Run:
 
 
 def _wait_for_clients(client: redis.Redis, wanted: int) -> None:
-    pause, deadline_s = threading.Event(), time.monotonic() + READY_WITHIN_S
+    pause, deadline_s = threading.Event(), time.monotonic() + LINE_WITHIN_S
     while client.info("clients")["connected_clients"] < wanted:
         if time.monotonic() > deadline_s:
             raise BenchmarkFailed(f"there are no {wanted} connections")
@@ -127,7 +91,7 @@ def _wait_for_clients(client: redis.Redis, wanted: int) -> None:
 def _connections(server: RedisServer, until_s: float) -> Iterator[int]:
     """Yield how many connections were made so far, at equal intervals."""
     pause = threading.Event()
-    with redis.Redis.from_url(server.url, socket_timeout=READY_WITHIN_S) as client:
+    with redis.Redis.from_url(server.url, socket_timeout=LINE_WITHIN_S) as client:
         at_s = time.monotonic()
         while at_s < until_s:
             yield client.info("stats")["total_connections_received"]

@@ -159,10 +159,18 @@ CUTS: dict[Cut, int] = {
 IS_COMPLETE = os.environ.get("PRIOQUEUE_TEST_NETWORKS") == "all"
 
 
+def usually(names: str, usual: Any, *others: Any) -> pytest.MarkDecorator:
+    """Return the parameters to test, of which only the usual ones are always tested."""
+    return pytest.mark.parametrize(names, [usual, *(others if IS_COMPLETE else ())], ids=_id)
+
+
+def _id(value: object) -> str | None:
+    return getattr(value, "__name__", None)
+
+
 def cuts(usual: Cut, *others: Cut) -> pytest.MarkDecorator:
-    """Return the cuts to test, of which only the usual one is always tested."""
-    chosen = [usual, *(cut for cut in [*CUTS, *others] if IS_COMPLETE and cut is not usual)]
-    return pytest.mark.parametrize("cut", chosen, ids=[cut.__name__ for cut in chosen])
+    """Return the cuts to test, likewise."""
+    return usually("cut", usual, *(cut for cut in [*CUTS, *others] if cut is not usual))
 
 
 @pytest.mark.timeout(300)
@@ -199,8 +207,7 @@ def test_a_cut_that_is_longer_than_leases_repeats_what_the_worker_held(lab: Lab,
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(not IS_COMPLETE, reason="with the other kinds of cuts: make test-networks")
-@pytest.mark.parametrize("grace_s", [1000, 0.5])
+@usually("grace_s", 1000, 0.5)
 def test_a_network_that_comes_and_goes_loses_nothing(lab: Lab, lottery: random.Random, grace_s: float) -> None:
     # After it workers start what they find in an outage, as far as their share and limit of repeats go.
     lab.start_both({**LONG_TTL, "PRIOQUEUE_OUTAGE_GRACE": grace_s})
@@ -231,8 +238,7 @@ def test_a_slow_and_lossy_line_repeats_nothing(lab: Lab) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(not IS_COMPLETE, reason="with the other kinds of cuts: make test-networks")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@usually("number", signal.SIGTERM, signal.SIGINT)
 def test_a_worker_that_is_stopped_while_it_is_cut_off_ends_and_says_what_it_could_not_report(
     lab: Lab, number: signal.Signals
 ) -> None:
@@ -253,14 +259,11 @@ def test_a_worker_that_is_stopped_while_it_is_cut_off_ends_and_says_what_it_coul
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(not IS_COMPLETE, reason="with the other kinds of cuts: make test-networks")
-@pytest.mark.parametrize(
-    ("cut", "said"),
-    [
-        (Lab.cut_one, "TimeoutError: no answer within 1 s"),
-        (Lab.refuse_one, "there is no way to that address: check it, the network and firewalls"),
-        (Lab.unplug_one, "no answer within 1 s"),
-    ],
+@usually(
+    "cut, said",
+    (Lab.refuse_one, "there is no way to that address: check it, the network and firewalls"),
+    (Lab.cut_one, "TimeoutError: no answer within 1 s"),
+    (Lab.unplug_one, "no answer within 1 s"),
 )
 def test_a_worker_that_can_not_reach_the_server_at_its_start_says_so_at_once(lab: Lab, cut: Cut, said: str) -> None:
     cut(lab)

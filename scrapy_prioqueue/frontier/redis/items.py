@@ -88,7 +88,9 @@ class RedisItems:
         """Return the connection to the node of a cluster that has a key; else the only one."""
         if not self._connection.in_cluster:
             return self._connection
-        return self._nodes.setdefault(key, self._connection.at(key))
+        if key not in self._nodes:
+            self._nodes[key] = self._connection.at(key)
+        return self._nodes[key]
 
     def _too_large(self, entry: ItemData) -> ItemTooLarge | None:
         limit = self._node(entry.key).argument_limit

@@ -237,7 +237,8 @@ class SentinelLocator(AskingLocator):
 
 
 _REFUSALS = (ResponseError, AuthenticationError)
-"""Answers of those who can be reached, but must not or can't say where the server is."""
+"""Answers of those who can be reached, but must not or can't say where the server is; redis-py counts a refused
+password as a lost connection."""
 
 _CONNECTING = re.compile(r"^Error -?\d+ connecting to \S+ ")
 
@@ -350,8 +351,7 @@ class ClusterLocator(AskingLocator):
             living = dict.fromkeys([*nodes, *self._named])
             self._known = [*(known for known in self._known if known in living), *(living.keys() - set(self._known))]
             return [(first, last, _host_of(nodes[0], asked)) for first, last, *nodes in found]
-        # redis-py counts a refused password as a lost connection.
-        refusals = [error for error in errors if isinstance(error, (ResponseError, AuthenticationError))]
+        refusals = [error for error in errors if isinstance(error, _REFUSALS)]
         if refusals:
             # Why the others don't answer is no reason to look elsewhere.
             raise refusals[0]
