@@ -161,7 +161,7 @@ class IdleReasons:
         self._asked_at = now
         if self._pump.is_away:
             self._report(
-                [Awaited("server", f"the server at {self._pump.frontier.address}, which does not answer")], since
+                [Awaited("server", f"the server at {self._pump.frontier.address}, which can't be used now")], since
             )
         else:
             self._pump.ask(self._pump.frontier.waits, lambda waits: self._on_waits(waits, since))
