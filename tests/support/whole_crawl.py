@@ -155,6 +155,9 @@ class WholeCrawl:
             other.wait_for_site(LISTINGS)
             wait_until(lambda: {*killed.pages} & {*DETAILS}, what="a page is in progress", within=WITHIN_S)
             wait_until(lambda: client.depth().dead == len(OVER_BUDGET), what="the budget is used up", within=WITHIN_S)
+            # Verbs name details, which may have been found by the worker that is killed.
+            stored = len(urls) + len(DETAILS) + 1
+            wait_until(lambda: client.depth().accepted == stored, what="all requests are stored", within=WITHIN_S)
             # Seeds whose requests a worker has not confirmed would be read again.
             # In a cluster redis-py sends KEYS to one node only, SCAN to all.
             wait_until(lambda: not [*self.admin.scan_iter("*:take*")], what="the seeds are settled", within=WITHIN_S)
