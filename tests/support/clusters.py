@@ -127,11 +127,13 @@ class Cluster:
             call(primary, "FLUSHALL")
 
     def restore(self) -> None:
-        """Start the nodes that were killed, and wait until all nodes see each other and all replicas follow."""
+        """Start the nodes that were killed; wait until all see each other, replicas follow, and all know whom."""
         for node in self.nodes:
             if not node.is_running:
                 node.start()
         wait_until(lambda: all(map(self._is_whole, self.nodes)), what="the cluster is whole", within=WITHIN_S)
+        # Gossip tells a primary of its replica after the replica follows it.
+        wait_until(lambda: len(set(map(_roles, self.nodes))) == 1, what="all nodes know all replicas", within=WITHIN_S)
 
     def _connect(self) -> None:
         for epoch, node in enumerate(self.nodes, 1):
@@ -173,6 +175,12 @@ class Cluster:
         are_seen = len(lines) == len(self.nodes) and all(" connected" in line and "fail" not in line for line in lines)
         replication = call(node, "INFO replication")
         return are_seen and self._serves(node) and (b"role:master" in replication or b"status:up" in replication)
+
+
+def _roles(node: RedisServer) -> frozenset[tuple[str, str]]:
+    """Return the ids of all nodes, each with that of its primary, as a node knows them."""
+    lines = (line.split() for line in call(node, "CLUSTER", "NODES").decode().splitlines())
+    return frozenset((id_, primary) for id_, _, _, primary, *_ in lines)
 
 
 def call(node: RedisServer, *command: str | int | bytes) -> Any:
