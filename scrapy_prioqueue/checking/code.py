@@ -1,4 +1,4 @@
-"""The source of a spider: its class and the bases in the user's project, as syntax trees."""
+"""What is checked: a spider's class and its bases in the user's project, as syntax trees, and its settings."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeGuard
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+
+Place = tuple[str, int]
+"""File and line."""
 
 _INSTALLED = ("site-packages", "dist-packages")
 _STANDARD = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib"))
@@ -52,6 +56,15 @@ class Method:
     node: FunctionNode
     module: Module
     own: str
+
+    def place(self, node: ast.stmt | ast.expr) -> Place:
+        """Return the place of a part of it."""
+        return self.module.file, node.lineno
+
+    @cached_property
+    def requests(self) -> Sequence[ast.Call]:
+        """The calls that make requests."""
+        return list(filter(is_request, ast.walk(self.node)))
 
     @cached_property
     def parents(self) -> Mapping[ast.AST, ast.AST]:
@@ -140,10 +153,37 @@ class SpiderCode:
         return {name: value for node, _ in reversed(self.classes) for name, value in assignments(node.body)}
 
     @property
-    def place(self) -> tuple[str, int]:
-        """File and line of the spider's class."""
+    def place(self) -> Place:
+        """The place of the spider's class."""
         node, module = self.classes[0]
         return module.file, node.lineno
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The settings and the project of a spider, as far as they matter here.
+
+    Args:
+        name: of the spider.
+        pattern: `PRIOQUEUE_NAME`.
+        others: the other spiders of the project: name, `PRIOQUEUE_NAME` and class.
+        has_cookies: `COOKIES_ENABLED`.
+        are_jars_kept: `PRIOQUEUE_COOKIEJARS` is `"local"`: requests with a cookie jar stay in their worker.
+        is_held: `PRIOQUEUE_HOLD_UNTIL_START`: each worker logs in by itself.
+        fetches_each_start: `PRIOQUEUE_START` is `"each"`.
+        limits: settings of `CLOSESPIDER_*` that are set.
+        calls_start_requests: Scrapy, or the spider's own `start()`, calls `start_requests()`.
+    """
+
+    name: str
+    pattern: str
+    others: Iterable[tuple[str, str, str]]
+    has_cookies: bool
+    are_jars_kept: bool
+    is_held: bool
+    fetches_each_start: bool
+    limits: Sequence[str]
+    calls_start_requests: bool
 
 
 def code_of(cls: type) -> SpiderCode:
@@ -200,9 +240,9 @@ def shown_path(file: str) -> str:
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
-def assignments(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
-    """Yield names and values of the assignments of a class body or a module."""
-    for node in body:
+def assignments(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
+    """Yield names and values of the assignments among these statements."""
+    for node in nodes:
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 if isinstance(target, ast.Name):
@@ -246,9 +286,16 @@ def dotted(node: ast.AST) -> str:
     return ""
 
 
-def is_request(call: ast.AST) -> bool:
+def is_response(arg: ast.arg) -> bool:
+    """Return whether a parameter is a response, by its name or annotation."""
+    if arg.arg in {"response", "resp", "res"}:
+        return True
+    return arg.annotation is not None and name_of(arg.annotation).endswith("Response")
+
+
+def is_request(node: ast.AST) -> TypeGuard[ast.Call]:
     """Return whether a call makes requests, by its name: `Request()`, `FormRequest.from_response()`, `follow()`."""
-    if not isinstance(call, ast.Call):
+    if not isinstance(node, ast.Call):
         return False
-    name = name_of(call.func)
+    name = name_of(node.func)
     return name.endswith("Request") or name in {"follow", "follow_all", "from_response", "from_curl"}

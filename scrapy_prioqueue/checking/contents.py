@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from scrapy_prioqueue.checking.code import Method, SpiderCode, dotted, is_request, name_of
+from scrapy_prioqueue.checking.code import Method, SpiderCode, assignments, dotted, is_request, is_response, name_of
 from scrapy_prioqueue.checking.findings import CodeFinding, found
 from scrapy_prioqueue.checking.handles import handle_of, handles_of
 from scrapy_prioqueue.checking.roles import Roles, is_own
@@ -32,12 +32,10 @@ _WHAT = {
 def content_findings(code: SpiderCode, roles: Roles) -> Iterator[CodeFinding]:
     """Find callbacks and values that can't be stored."""
     handles = handles_of(code)
-    for method in code.definitions:
-        if {"start", "page", "idle"}.isdisjoint(roles.of(method)):
-            continue
+    for method in roles.methods("start", "page", "idle"):
         kinds = _Kinds(method, handles)
         for node in ast.walk(method.node):
-            if isinstance(node, ast.Call) and is_request(node):
+            if is_request(node):
                 yield from _callbacks(node, method)
                 yield from _values(node, method, kinds)
             elif isinstance(node, ast.Assign):
@@ -52,9 +50,7 @@ def _callbacks(call: ast.Call, method: Method) -> Iterator[CodeFinding]:
         what, remedy = _not_a_method(value, method)
         if what:
             text = f"{argument} in {method.name} is {what}, so this request stays in its worker"
-            yield found(
-                "wrong", "stays local", text, _SECTION, file=method.module.file, line=value.lineno, remedy=remedy
-            )
+            yield found("wrong", "stays local", text, _SECTION, method.place(value), remedy=remedy)
 
 
 def _not_a_method(value: ast.expr, method: Method) -> tuple[str, str]:
@@ -117,17 +113,14 @@ def _judged(value: ast.expr, where: str, method: Method, kinds: _Kinds) -> Itera
     if kind:
         what, remedy = _WHAT[kind]
         text = f"{where} in {method.name} is {what}, so this request stays in its worker"
-        yield found("wrong", "stays local", text, _SECTION, file=method.module.file, line=value.lineno, remedy=remedy)
+        yield found("wrong", "stays local", text, _SECTION, method.place(value), remedy=remedy)
 
 
 def _assigned(method: Method) -> Mapping[str, list[ast.expr]]:
-    """Return the values that are assigned to each local variable; one that is bound otherwise has a `None` constant."""
+    """Return the values that are assigned to each local variable."""
     result: dict[str, list[ast.expr]] = {}
-    for node in ast.walk(method.node):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Name):
-                    result.setdefault(target.id, []).append(node.value)
+    for name, value in assignments(ast.walk(method.node)):
+        result.setdefault(name, []).append(value)
     return result
 
 
@@ -138,13 +131,13 @@ class _Kinds:
         self._method = method
         self._handles = handles
         self._names: dict[str, set[str]] = {
-            arg.arg: {"response" if _is_response(arg) else ""} for arg in method.parameters
+            arg.arg: {"response" if is_response(arg) else ""} for arg in method.parameters
         }
         for _ in range(3):
             names: dict[str, set[str]] = {
                 name: set(kinds) for name, kinds in self._names.items() if kinds == {"response"}
             }
-            names.update({arg.arg: {""} for arg in method.parameters if not _is_response(arg)})
+            names.update({arg.arg: {""} for arg in method.parameters if not is_response(arg)})
             for node in ast.walk(method.node):
                 for target, kind in self._bound(node):
                     for inner in ast.walk(target):
@@ -214,9 +207,3 @@ class _Kinds:
         if name.endswith("Request") or name == "follow":
             return "request"
         return "handle" if handle_of(call) else ""
-
-
-def _is_response(arg: ast.arg) -> bool:
-    return arg.arg in {"response", "resp"} or (
-        arg.annotation is not None and name_of(arg.annotation).endswith("Response")
-    )

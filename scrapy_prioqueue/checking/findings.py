@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from scrapy_prioqueue.checking.code import Place
 from scrapy_prioqueue.frontier.redis.operators.doctor import Finding, Level
 
 PAGE = "Is my spider ready?"
@@ -56,7 +57,7 @@ class CodeFinding(Finding):
 
 
 def found(
-    level: Level, topic: str, text: str, section: str, *, file: str = "", line: int = 0, remedy: str = ""
+    level: Level, topic: str, text: str, section: str, place: Place = ("", 0), *, remedy: str = ""
 ) -> CodeFinding:
     """Return a finding with the remedy of its section, unless another one is given."""
-    return CodeFinding(topic, level, text, remedy or PATTERNS[section], file, line, section)
+    return CodeFinding(topic, level, text, remedy or PATTERNS[section], *place, section)

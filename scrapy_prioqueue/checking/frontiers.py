@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from scrapy_prioqueue.checking.code import SpiderCode, name_of
+from scrapy_prioqueue.checking.code import SpiderCode, Surroundings, name_of
 from scrapy_prioqueue.checking.findings import CodeFinding, found
-from scrapy_prioqueue.checking.roles import Roles, is_own
+from scrapy_prioqueue.checking.roles import is_own
 
 _SECTION = "one-frontier-for-each-crawl"
 _NOT_ARGUMENTS = {"name", "self", "cls", "crawler", "args", "kwargs"}
@@ -16,33 +16,25 @@ _MOST = 3
 _PLACEHOLDER = re.compile(r"%\((\w+)\)")
 
 
-def frontier_findings(
-    code: SpiderCode, roles: Roles, *, pattern: str, own: str, others: Iterable[tuple[str, str, str]] = ()
-) -> Iterator[CodeFinding]:
-    """Find what would share this spider's frontier.
-
-    Args:
-        pattern: `PRIOQUEUE_NAME` of this spider.
-        own: name of the spider.
-        others: the other spiders of the project: name, `PRIOQUEUE_NAME` and class.
-    """
-    file, line = code.place
-    same = [(name, where) for name, other, where in others if _named(other, name) == _named(pattern, own)]
+def frontier_findings(code: SpiderCode, around: Surroundings) -> Iterator[CodeFinding]:
+    """Find what would share this spider's frontier."""
+    own, pattern = around.name, around.pattern
+    same = [(name, where) for name, other, where in around.others if _named(other, name) == _named(pattern, own)]
     named = [where for name, where in same if name == own]
     if named:
         text = f"{_some(named)} has the name {own!r}, too: both share one frontier, and Scrapy starts only one of them"
         remedy = "give each spider a name of its own"
-        yield found("wrong", "name", text, _SECTION, file=file, line=line, remedy=remedy)
+        yield found("wrong", "name", text, _SECTION, code.place, remedy=remedy)
     elif same:
         text = f"PRIOQUEUE_NAME is {pattern!r} for {_some([name for name, _ in same])}, too: they share one frontier"
         remedy = 'use PRIOQUEUE_NAME = "%(spider)s", or a name for each spider'
-        yield found("wrong", "name", text, _SECTION, file=file, line=line, remedy=remedy)
+        yield found("wrong", "name", text, _SECTION, code.place, remedy=remedy)
     known = {*_PLACEHOLDER.findall(pattern), *_NOT_ARGUMENTS}
-    names = [name for name in arguments_of(code, roles) if name not in known]
+    names = [name for name in _arguments(code) if name not in known]
     if names:
         text = f"runs with different values of {_some(names)} share one frontier"
         remedy = f'if you start such runs: PRIOQUEUE_NAME = "%(spider)s-%({names[0]})s"'
-        yield found("note", "arguments", text, _SECTION, file=file, line=line, remedy=remedy)
+        yield found("note", "arguments", text, _SECTION, code.place, remedy=remedy)
 
 
 def _named(pattern: str, spider: str) -> str:
@@ -53,7 +45,7 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:_MOST]) + (", …" if len(names) > _MOST else "")
 
 
-def arguments_of(code: SpiderCode, roles: Roles) -> Mapping[str, None]:
+def _arguments(code: SpiderCode) -> Mapping[str, None]:
     """Return the names of the arguments (`-a NAME=VALUE`) that the code of the spider reads."""
     result: dict[str, None] = {}
     for method in code.methods.get("__init__", []):

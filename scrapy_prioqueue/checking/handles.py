@@ -43,24 +43,22 @@ def handles_of(code: SpiderCode) -> Mapping[str, str]:
 
 def handle_findings(code: SpiderCode, roles: Roles) -> Iterator[CodeFinding]:
     """Find files that several workers would write, and browsers whose state one callback leaves for another."""
-    for method in code.definitions:
-        when = set(roles.of(method))
-        if when.isdisjoint({"setup", "page"}):
-            continue
+    for method in roles.methods("setup", "page"):
+        # A file that each page writes anew keeps only the last page, with one worker, too.
+        modes = "a" if roles.of(method) == {"page"} else "wax"
         for node in ast.walk(method.node):
             if not isinstance(node, ast.Call):
                 continue
-            # One that each page writes anew keeps only the last page, with one worker, too.
-            file = _written(node, code, method, "a" if when == {"page"} else "wax")
+            file = _written(node, code, method, modes)
             if file:
                 text = (
                     f"{method.name} writes {file}: workers on one machine overwrite or mix its content, and each"
                     " machine has a file of its own"
                 )
-                yield found("warning", "file", text, _SECTION, file=method.module.file, line=node.lineno)
+                yield found("warning", "file", text, _SECTION, method.place(node))
             elif dotted(node.func) == "sqlite3.connect":
                 text = f"{method.name} opens a SQLite file: it is on one machine only, and one worker at a time writes"
-                yield found("warning", "database", text, _SECTION, file=method.module.file, line=node.lineno)
+                yield found("warning", "database", text, _SECTION, method.place(node))
     yield from _browsers(code, roles)
 
 
@@ -101,5 +99,5 @@ def _browsers(code: SpiderCode, roles: Roles) -> Iterator[CodeFinding]:
                     f"{method.name} uses the page that is open in self.{name}: each worker has its own browser, with"
                     " another page"
                 )
-                yield found("wrong", "browser", text, _SECTION, file=method.module.file, line=uses[0].lineno)
+                yield found("wrong", "browser", text, _SECTION, method.place(uses[0]))
                 break

@@ -62,6 +62,10 @@ class Roles:
         """Return when a method runs."""
         return self._of[method.name]
 
+    def methods(self, *when: Role) -> Iterator[Method]:
+        """Yield the methods that run at any of these times."""
+        return (method for method in self._code.definitions if not self._of[method.name].isdisjoint(when))
+
     def _spread(self) -> None:
         """Give each method the roles of those that call it."""
         calls = {

@@ -210,11 +210,11 @@ class _Page:
         sampled.pages += self._error is None
         sampled.requests += self._looked_at
         code = getattr(inspect.unwrap(getattr(self._callback, "__func__", self._callback)), "__code__", None)
-        file, line = (shown_path(code.co_filename), code.co_firstlineno) if code is not None else ("", 0)
+        place = ("", 0) if code is None else (shown_path(code.co_filename), code.co_firstlineno)
         for errors in self._kept.values():
             count = f"{len(errors):,} of the {self._looked_at:,} requests of {in_a_line(self._response.url)}"
             text = f"{count} would stay in their worker: {in_a_line(errors[0])}"
-            sampled.findings.append(found("wrong", "stays local", text, "callbacks-and-values", file=file, line=line))
+            sampled.findings.append(found("wrong", "stays local", text, "callbacks-and-values", place))
         if self._error is not None:
             text = f"the callback of {in_a_line(self._response.url)} raised {brief(self._error)}"
-            sampled.findings.append(found("warning", "sample", text, "samples", file=file, line=line))
+            sampled.findings.append(found("warning", "sample", text, "samples", place))

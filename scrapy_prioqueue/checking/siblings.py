@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from scrapy_prioqueue.checking.code import Method, SpiderCode, is_request, name_of
+from scrapy_prioqueue.checking.code import Method, SpiderCode, name_of
 from scrapy_prioqueue.checking.findings import CodeFinding, found
 from scrapy_prioqueue.checking.roles import Roles
 
@@ -15,12 +15,8 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 def sibling_findings(code: SpiderCode, roles: Roles) -> Iterator[CodeFinding]:
     """Find an object that all requests of a loop carry, and that a callback counts down or fills."""
-    for method in code.definitions:
-        if {"start", "page"}.isdisjoint(roles.of(method)):
-            continue
-        for call in ast.walk(method.node):
-            if not isinstance(call, ast.Call) or not is_request(call):
-                continue
+    for method in roles.methods("start", "page"):
+        for call in method.requests:
             callback = _callback(call, code)
             if callback is None:
                 continue
@@ -32,7 +28,7 @@ def sibling_findings(code: SpiderCode, roles: Roles) -> Iterator[CodeFinding]:
                         f" share as {name}: each gets its own copy, so none sees the changes of the others"
                     )
                     section = "one-object-in-several-requests"
-                    yield found("wrong", "shared object", text, section, file=method.module.file, line=call.lineno)
+                    yield found("wrong", "shared object", text, section, method.place(call))
 
 
 def _callback(call: ast.Call, code: SpiderCode) -> Method | None:

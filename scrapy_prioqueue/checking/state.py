@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from scrapy_prioqueue.checking.code import SpiderCode
+from scrapy_prioqueue.checking.code import SpiderCode, Surroundings
 from scrapy_prioqueue.checking.findings import CodeFinding, found
 from scrapy_prioqueue.checking.roles import Role, Roles
 from scrapy_prioqueue.checking.usage import Touch, Usage
@@ -14,22 +14,17 @@ from scrapy_prioqueue.frontier.redis.operators.doctor import Level
 
 CREDENTIAL = re.compile(r"token|cookie|session|auth|csrf|log(ged_?)?in|credential|api_?key", re.IGNORECASE)
 
-_SHOWN_ONLY = {"log", "length"}
 _TESTS = {"test", "compare", "equal", "log"}
 
 
-def state_findings(code: SpiderCode, roles: Roles, *, logs_in_everywhere: bool = False) -> Iterator[CodeFinding]:
-    """Find state on the spider, its class and its module that pages share.
-
-    Args:
-        logs_in_everywhere: each worker runs the callbacks of the login itself (`PRIOQUEUE_HOLD_UNTIL_START`).
-    """
+def state_findings(code: SpiderCode, roles: Roles, around: Surroundings) -> Iterator[CodeFinding]:
+    """Find state on the spider, its class and its module that pages share."""
     usage = Usage(code, roles)
     by_name: dict[str, list[Touch]] = {}
     for touch in usage.touches:
         by_name.setdefault(touch.name, []).append(touch)
     for name, touches in by_name.items():
-        if logs_in_everywhere and CREDENTIAL.search(name):
+        if around.is_held and CREDENTIAL.search(name):
             continue
         state = _State(
             *(name, touches, roles),
@@ -179,16 +174,14 @@ class _State:
 
     def _at_end(self) -> CodeFinding | None:
         read, uses = self.at_end[0], {use for touch in self.at_end for use in touch.uses}
-        if self._is_container and not uses <= {*_SHOWN_ONLY, "test", "compare", "equal"} and not self._is_tally():
+        is_tally = all(touch.kind == "count" for touch in self.writes)
+        if self._is_container and not uses <= {*_TESTS, "length"} and not is_tally:
             text = "each worker has only its own part at its end, and none of it after a kill"
             return self._found("collected", "wrong", read, text, "collect-in-a-pipeline")
         if self._is_container or any(touch.kind == "count" for touch in self.writes):
             text = "a total of one worker: that of the crawl is the sum over all workers and runs"
             return self._found("total", "note", read, text, "totals")
         return None
-
-    def _is_tally(self) -> bool:
-        return all(touch.kind == "count" for touch in self.writes)
 
     def _found(self, topic: str, level: Level, read: Touch, text: str, section: str) -> CodeFinding:
         """Return a finding at the write, with the read that makes it one."""
@@ -202,5 +195,4 @@ class _State:
             where = f"{self.name} is written and read in {read.method.name}"
         if is_elsewhere:
             where += f" (line {read.line})"
-        file = write.method.module.file
-        return found(level, topic, f"{where}: {text}", section, file=file, line=write.line)
+        return found(level, topic, f"{where}: {text}", section, (write.method.module.file, write.line))

@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
-from scrapy_prioqueue.checking.code import Method, SpiderCode, name_of
+from scrapy_prioqueue.checking.code import Method, SpiderCode, is_response, name_of
 from scrapy_prioqueue.checking.roles import Roles, is_own
 from scrapy_prioqueue.checking.uses import Use, Uses
 
 Kind = Literal["read", "set", "count", "put", "take"]
 """Read; assigned; counted up or changed from its old value; put into a container; taken out of one, which is a read."""
 
-_PUT = {"append", "appendleft", "add", "extend", "insert", "update", "setdefault", "put", "put_nowait", "push"}
+_PUT = {
+    *("append", "appendleft", "add", "extend", "insert", "update", "setdefault", "put", "put_nowait", "push"),
+    *("remove", "discard", "clear"),
+}
 _TAKE = {"pop", "popleft", "popitem", "get_nowait"}
-_DROP = {"remove", "discard", "clear"}
 _CONTAINERS = {
     *("list", "dict", "set", "tuple", "defaultdict", "OrderedDict", "Counter", "deque", "Queue", "LifoQueue"),
     *("PriorityQueue", "SimpleQueue", "iter", "cycle"),
@@ -107,11 +109,10 @@ def _is_container(value: ast.expr) -> bool:
 
 
 def _is_empty(value: ast.expr) -> bool:
-    parts = [
-        value.elts if isinstance(value, (ast.List, ast.Set)) else value.keys if isinstance(value, ast.Dict) else []
-    ]
-    is_call_of_nothing = isinstance(value, ast.Call) and not value.args
-    return is_call_of_nothing or (isinstance(value, (ast.List, ast.Set, ast.Dict)) and not parts[0])
+    match value:
+        case ast.List(elts=[]) | ast.Set(elts=[]) | ast.Dict(keys=[]) | ast.Call(args=[]):
+            return True
+    return False
 
 
 def _shared_globals(code: SpiderCode) -> set[str]:
@@ -162,7 +163,7 @@ class _Walk:
         self.touches: list[Touch] = []
         self.calls: list[tuple[str, frozenset[str]]] = []
         self._exits: list[set[str]] = []
-        self._has_response = any(_is_response(arg) for arg in method.parameters)
+        self._has_response = any(map(is_response, method.parameters))
         end = self._block(method.node.body, set(on_entry))
         if end is not None:
             self._exits.append(end)
@@ -315,7 +316,7 @@ class _Walk:
             if is_of_key:
                 return ("read", {"removed", *self._uses.of(call)}) if is_used else ("put", ())
             return "take", self._uses.of(call)
-        if method in _PUT or method in _DROP:
+        if method in _PUT:
             return "put", ()
         return "read", self._uses.of(call)
 
@@ -375,9 +376,3 @@ def _unpacked(target: ast.expr) -> Iterator[ast.expr]:
             yield from _unpacked(inner)
     else:
         yield target.value if isinstance(target, ast.Starred) else target
-
-
-def _is_response(arg: ast.arg) -> bool:
-    if arg.arg in {"response", "resp", "res"}:
-        return True
-    return arg.annotation is not None and name_of(arg.annotation).endswith("Response")

@@ -10,14 +10,24 @@ from typing import Any
 
 import pytest
 
-from scrapy_prioqueue.checking.check import Surroundings, code_findings
-from scrapy_prioqueue.checking.code import Module, SpiderCode, code_of
+from scrapy_prioqueue.checking.check import code_findings
+from scrapy_prioqueue.checking.code import Module, SpiderCode, Surroundings, code_of
 from scrapy_prioqueue.checking.findings import PATTERNS, CodeFinding
 from tests.docs.markdown import REPOSITORY, anchors
 from tests.docs.test_code_blocks import FENCE
 
 HEAD = "import scrapy\nfrom functools import partial\n"
-AROUND = Surroundings("shop")
+AROUND = Surroundings(
+    "shop",
+    pattern="%(spider)s",
+    others=(),
+    has_cookies=True,
+    are_jars_kept=True,
+    is_held=False,
+    fetches_each_start=False,
+    limits=(),
+    calls_start_requests=True,
+)
 
 
 def findings(text: str, **around: Any) -> Sequence[CodeFinding]:
@@ -71,6 +81,7 @@ def test_what_keeps_a_request_in_its_worker_is_found(value: str, topic: str) -> 
             "for row in response.css('a'):\n    yield response.follow('/', meta={'r': row})", id="row-of-a-loop"
         ),
         pytest.param("meta = {'r': response.css('a')}\nyield response.follow('/', meta=meta)", id="dict-by-name"),
+        pytest.param("meta: dict = {'r': response}\nyield response.follow('/', meta=meta)", id="annotated-name"),
         pytest.param("request = response.follow('/')\nrequest.meta['r'] = response\nyield request", id="put-in-later"),
     ],
 )

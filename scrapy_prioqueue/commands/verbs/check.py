@@ -13,8 +13,8 @@ from scrapy import Spider
 from scrapy.settings import SETTINGS_PRIORITIES, Settings
 from scrapy.utils.spider import iter_spider_classes
 
-from scrapy_prioqueue.checking.check import Surroundings, code_findings, in_order
-from scrapy_prioqueue.checking.code import NoSource, code_of
+from scrapy_prioqueue.checking.check import code_findings, in_order
+from scrapy_prioqueue.checking.code import NoSource, Surroundings, code_of
 from scrapy_prioqueue.checking.findings import CodeFinding
 from scrapy_prioqueue.commands.context import NAME_SETTING, Context
 from scrapy_prioqueue.commands.output import counted, number
