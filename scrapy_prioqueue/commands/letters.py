@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from scrapy_prioqueue.codec.detached import DetachedCodec, without_counts
 from scrapy_prioqueue.codec.plain import plain_or_none
@@ -12,6 +13,9 @@ from scrapy_prioqueue.commands.writing import identity_of, operator_of, plan_of
 from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.seeds.letters import key_of
+
+PIECE = 1000
+"""Dead letters held in memory at a time."""
 
 
 class Replay:
@@ -35,8 +39,12 @@ class Replay:
         parts += [f"{number(self._again)} older letters of the same requests deleted"] if self._again else []
         return "; ".join(parts)
 
-    def put_back(self, letters: Sequence[Stored]) -> None:
+    def put_back(self, letters: Iterator[Stored]) -> None:
         """Put these letters back, the newest first."""
+        while part := list(islice(letters, PIECE)):
+            self._put_back(part)
+
+    def _put_back(self, letters: Sequence[Stored]) -> None:
         made: list[tuple[Stored, bytes, bytes | None]] = []
         repeated: list[Stored] = []
         unread: list[tuple[str, Stored]] = []

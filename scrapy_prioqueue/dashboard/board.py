@@ -38,9 +38,6 @@ LETTERS_READ = 20_000
 LETTERS_CHANGED = 10_000
 """Maximum number of dead letters that one form changes."""
 
-PIECE = 500
-"""Number of dead letters that one call changes."""
-
 SLOW_INTERVAL_S = 5.0
 """Seconds between two readings of a value that changes slowly."""
 
@@ -212,9 +209,8 @@ class Board:
 
     def replay(self, chosen: Sequence[Letter]) -> str:
         """Put dead letters back; return what was done."""
-        replay, letters = Replay(self.context), self.context.inspector.requests.letters(chosen)
-        while part := list(islice(letters, PIECE)):
-            replay.put_back(part)
+        replay = Replay(self.context)
+        replay.put_back(self.context.inspector.requests.letters(chosen))
         self.reading.expire()
         return f"{replay}."
 

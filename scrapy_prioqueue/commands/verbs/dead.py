@@ -20,9 +20,6 @@ from scrapy_prioqueue.frontier.base import DEAD_REASONS
 from scrapy_prioqueue.frontier.redis.operators.findings import Letter, Stored
 from scrapy_prioqueue.printable import clean
 
-PIECE = 1000
-"""Dead letters held in memory at a time."""
-
 
 class DeadVerb(Verb):
     """Lists, shows, replays and purges dead letters."""
@@ -55,7 +52,7 @@ class DeadVerb(Verb):
         return actions[options.action](context, options)
 
 
-def chosen(context: Context, options: Namespace) -> Iterator[Stored]:
+def _chosen(context: Context, options: Namespace) -> Iterator[Stored]:
     """Yield the dead letters selected by the options, the newest first."""
     now_ms = context.inspector.now_ms()
     oldest_ms = now_ms - options.newer * 1000 if options.newer is not None else 0
@@ -70,7 +67,7 @@ def chosen(context: Context, options: Namespace) -> Iterator[Stored]:
 
 def _list(context: Context, options: Namespace) -> int:
     now_ms = context.inspector.now_ms()
-    letters = chosen(context, options)
+    letters = _chosen(context, options)
     found = list(islice(letters, options.limit))
     tiers = context.state().tiers
     rows = [
@@ -85,7 +82,7 @@ def _list(context: Context, options: Namespace) -> int:
 
 
 def _show(context: Context, options: Namespace) -> int:
-    found = list(chosen(context, options))
+    found = list(_chosen(context, options))
     tiers = context.state().tiers
     if not found:
         raise Stop(context.nothing("there is no such dead letter"))
@@ -97,10 +94,9 @@ def _replay(context: Context, options: Namespace) -> int:
     _warn_of_new_crawl(context)
     context.so_far = lambda: "nothing was put back"
     asked = _asked(context, options, "put {} back into the queue")
-    replay, letters = Replay(context), context.inspector.requests.letters(asked)
+    replay = Replay(context)
     context.so_far = lambda: f"{number(replay.done)} of {number(len(asked))} put back; the same command does the rest"
-    while part := list(islice(letters, PIECE)):
-        replay.put_back(part)
+    replay.put_back(context.inspector.requests.letters(asked))
     context.output.show(str(replay))
     return FINE
 
@@ -129,7 +125,7 @@ def _purge(context: Context, options: Namespace) -> int:
 def _asked(context: Context, options: Namespace, what: str) -> Sequence[Letter]:
     """Ask for confirmation, and return the letters that were counted; workers may add others meanwhile."""
     reasons, asked, state, earlier = Counter[str](), list[Letter](), context.state(), 0
-    for stored in chosen(context, options):
+    for stored in _chosen(context, options):
         reasons[stored.reason] += 1
         asked.append(stored.letter)
         earlier += not state.has_letter(stored)
