@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, floor, log10
 
 from scrapy_prioqueue.commands.output import duration, number, size
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
@@ -91,10 +91,10 @@ def charts_of(history: History) -> Iterator[Chart]:
 
 def depth_chart(samples: Sequence[Sample], names: Sequence[str]) -> Chart:
     """Return the chart of waiting requests: pending ones by tier, the best tier on top, and delayed ones below."""
-    tiers: dict[str, Values] = {
-        name: [_at(sample.tiers, tier) for sample in samples] for tier, name in enumerate(names)
-    }
-    return _areas("Waiting requests by tier", samples, {"delayed": _of(samples, "delayed"), **_reversed(tiers)}, brief)
+    waiting: dict[str, Values] = {"delayed": _of(samples, "delayed")}
+    for tier, name in reversed(list(enumerate(names))):
+        waiting[name] = [_at(sample.tiers, tier) for sample in samples]
+    return _areas("Waiting requests by tier", samples, waiting, brief)
 
 
 def rate_chart(samples: Sequence[Sample]) -> Chart:
@@ -117,11 +117,6 @@ def _of(samples: Sequence[Sample], name: str) -> Values:
 
 def _at(counts: Sequence[int], index: int) -> int:
     return counts[index] if index < len(counts) else 0
-
-
-def _reversed(series: Mapping[str, Values]) -> dict[str, Values]:
-    """Return series in reverse order, so that the best tier is on top."""
-    return {name: series[name] for name in reversed(list(series))}
 
 
 def _lines(title: str, samples: Sequence[Sample], series: Mapping[str, Values], text: Text) -> Chart:
@@ -189,16 +184,8 @@ def rounded_up(value: float) -> float:
     """Return the next larger of 1, 2, 4, 6, 8, 10, 20 and so on, also below 1; 1 for 0."""
     if value <= 0:
         return 1.0
-    unit = 10.0 ** (len(f"{value:.0f}") - 1) if value >= 1 else _small_unit(value)
-    steps = (1, 2, 4, 6, 8, 10)
-    return next(step * unit for step in steps if step * unit >= value * (1 - 1e-9))
-
-
-def _small_unit(value: float) -> float:
-    unit = 1.0
-    while unit > value:
-        unit /= 10
-    return unit
+    unit = 10.0 ** floor(log10(value))
+    return next(step * unit for step in (1, 2, 4, 6, 8, 10) if step * unit >= value * (1 - 1e-9))
 
 
 # Values as text
