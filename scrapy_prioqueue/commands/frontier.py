@@ -154,10 +154,9 @@ class FrontierCommand(ScrapyCommand):
 
     def _run(self, opts: Namespace) -> int:
         from scrapy_prioqueue.commands.context import find_context
-        from scrapy_prioqueue.commands.output import Output
+        from scrapy_prioqueue.commands.output import Output, warn
         from scrapy_prioqueue.commands.verb import NO_SERVER, NOTHING, WRONG_USE, Stop
         from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable, PrioQueueError, SettingError
-        from scrapy_prioqueue.printable import clean
 
         assert self.settings is not None
         output = Output(as_json=getattr(opts, "json", False))
@@ -188,7 +187,7 @@ class FrontierCommand(ScrapyCommand):
         if is_midway and context is not None and context.so_far is not None and (done := context.so_far()):
             text = f"{text}; so far {done}"
         if text:
-            print(f"scrapy frontier {opts.verb}: {clean(text)}", file=sys.stderr)
+            warn(opts.verb, text)
         return code
 
 

@@ -23,11 +23,20 @@ def add_limit(parser: ArgumentParser, default: int) -> None:
     )
 
 
+def add_listening(parser: ArgumentParser, port_number: int) -> None:
+    """Add `--host` and `--port`, where a verb listens."""
+    parser.add_argument("--host", type=address, default="127.0.0.1", metavar="ADDRESS",
+                        help="IP address to listen on; 0.0.0.0 for all (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--port", type=port, default=port_number, metavar="N",
+                        help="port to listen on; 0 for any free port (default: %(default)s)")  # fmt: skip
+
+
 def add_pattern(parser: ArgumentParser) -> None:
-    """Add the argument PATTERN, and `--callback`, which restricts what it finds."""
+    """Add the argument PATTERN, and `--callback` and `--slot`, which restrict what it finds."""
     help_text = "regular expression that is searched for in the URL, as in PRIOQUEUE_TIER_RULES"
     parser.add_argument("pattern", type=pattern, metavar="PATTERN", help=help_text)
     parser.add_argument("--callback", metavar="METHOD", help="only those with this callback; without one it is parse")
+    parser.add_argument("--slot", help="only those of this slot, usually a host; much faster")
 
 
 def add_states(parser: ArgumentParser) -> None:

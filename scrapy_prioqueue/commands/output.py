@@ -267,6 +267,11 @@ def _cell(value: Cell) -> Text:
     return value if value.plain.isprintable() else Text(in_a_line(value.plain), value.style)
 
 
+def warn(verb: str, text: str) -> None:
+    """Print a text of a verb to standard error."""
+    print(f"scrapy frontier {verb}: {clean(text)}", file=sys.stderr, flush=True)
+
+
 def name_text(name: str) -> str:
     """Return a name on one line, quoted if it is empty or has blanks at its ends."""
     shown = in_a_line(name)

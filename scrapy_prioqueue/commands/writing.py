@@ -114,17 +114,30 @@ MOST_LEFT_OUT = 10
 """Number of texts about what was left out that are shown."""
 
 
-def report_left_out(texts: Sequence[str], count: int) -> None:
-    """Print what was left out, the first ones with their reasons.
+class LeftOut:
+    """Counts the requests that are left out, and keeps the texts about the first ones."""
 
-    Args:
-        texts: at least the first `MOST_LEFT_OUT` of them.
-        count: of all.
-    """
-    for text in texts[:MOST_LEFT_OUT]:
-        print(clean(f"left out: {text}"), file=sys.stderr)
-    if count > MOST_LEFT_OUT:
-        print(f"left out: {number(count - MOST_LEFT_OUT)} more", file=sys.stderr)
+    def __init__(self) -> None:
+        self.count = 0
+        self._texts: list[str] = []
+
+    def add(self, text: str) -> None:
+        """Count a request."""
+        self.count += 1
+        if self.count <= MOST_LEFT_OUT:
+            self._texts.append(text)
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.count = 0
+        self._texts.clear()
+
+    def report(self) -> None:
+        """Print the texts, and the number of further requests."""
+        for text in self._texts:
+            print(clean(f"left out: {text}"), file=sys.stderr)
+        if self.count > MOST_LEFT_OUT:
+            print(f"left out: {number(self.count - MOST_LEFT_OUT)} more", file=sys.stderr)
 
 
 def add_confirmation(parser: ArgumentParser, *, can_be_tried: bool = False) -> None:

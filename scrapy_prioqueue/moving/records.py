@@ -30,6 +30,9 @@ _OWN_FILTER = (
     " with the same fingerprint()"
 )
 
+WAYS: Mapping[str, str] = {"project": "", **{name: name for name in IDENTITIES}}
+"""Names of identities on the command line, with what the frontier calls each."""
+
 Fingerprint = Callable[[Request], "bytes | None"]
 
 
@@ -39,6 +42,7 @@ class Mover:
     Args:
         spider_class: of the crawl, None if unknown.
         maker: assigns tier and slot as the crawl's workers do.
+        own: computes the project's fingerprints.
         may_unpickle: whether pickles may be read.
         skip: called with the reason for each request that can't be moved and is left out; if None, that is an error.
         may_be_unmatched: pending requests whose fingerprint the source doesn't have are no error.
@@ -49,14 +53,16 @@ class Mover:
         source: Source,
         spider_class: type[Spider] | None,
         maker: PushMaker,
+        own: Fingerprint,
         *,
         may_unpickle: bool,
-        skip: Callable[[str], object] | None = None,
-        may_be_unmatched: bool = False,
+        skip: Callable[[str], object] | None,
+        may_be_unmatched: bool,
     ) -> None:
         self._source = source
         self._spider_class = spider_class
         self._maker = maker
+        self._own = own
         self._may_unpickle = may_unpickle
         self._skip = skip
         self._may_be_unmatched = may_be_unmatched
@@ -64,7 +70,7 @@ class Mover:
         self.unmatched = 0
         """Number of pending requests whose fingerprint the source doesn't have, so far."""
 
-    def identity(self, own: Fingerprint) -> str:
+    def identity(self) -> str:
         """Return whose fingerprints the source has: one of `IDENTITIES`, empty for those of the project itself.
 
         Those of its pending requests are looked up.
@@ -78,33 +84,30 @@ class Mover:
         probes = list(islice((each for each in found if not each.dont_filter), _PROBES))
         if not probes and self._source.usual_identity is not None:
             return self._source.usual_identity
-        matches = {name: self._matches(probes, way_of(name, own)) for name in ways_by_name().values()}
+        matches = {name: self._matches(probes, self._way_of(name)) for name in WAYS.values()}
         best = max(matches, key=lambda name: matches[name])
         if matches[best]:
             return best
         if not probes:
             raise SourceError(
                 f"no pending request shows how the fingerprints in {self._source.where} were computed: choose the way"
-                f" with --fingerprints ({', '.join(ways_by_name())})"
+                f" with --fingerprints ({', '.join(WAYS)})"
             )
         raise SourceError(
             f"none of {len(probes)} pending requests has its fingerprint in {self._source.where}: check that it belongs"
             f" to the same crawl. {_OWN_FILTER}. --allow-unmatched with --fingerprints moves all as they are"
         )
 
+    def _way_of(self, identity: str) -> Fingerprint:
+        """Return the function that computes the fingerprints of an identity."""
+        return ForeignFingerprinter(identity).fingerprint if identity else self._own
+
     def _matches(self, probes: Iterable[Request], way: Fingerprint) -> int:
         fingerprints = [found for probe in probes if (found := way(probe)) is not None]
         return sum(self._source.known(fingerprints)) if fingerprints else 0
 
     def records(
-        self,
-        plan: CrawlPlan,
-        name: str,
-        shape: str,
-        identity: str,
-        now_ms: int,
-        marks: Collection[bytes],
-        own: Fingerprint,
+        self, plan: CrawlPlan, name: str, shape: str, identity: str, now_ms: int, marks: Collection[bytes]
     ) -> Iterator[Record]:
         """Yield the records: the head, requests, fingerprints, marks of start requests, and the end.
 
@@ -112,7 +115,6 @@ class Mover:
             shape: how the frontier stores fingerprints.
             identity: whose they are.
             marks: start requests that count as stored already.
-            own: computes the project's fingerprints.
 
         Raises:
             SourceError: the source has changed meanwhile, or lacks fingerprints of pending requests.
@@ -121,7 +123,7 @@ class Mover:
         yield _head(plan, name, shape, identity, now_ms, count)
         records = 0
         try:
-            for record in self._all(count, plan.order, marks, way_of(identity, own)):
+            for record in self._all(count, plan.order, marks, self._way_of(identity)):
                 records += 1
                 yield record
         except SourceError as error:
@@ -197,16 +199,6 @@ class Mover:
         if self._skip is None:
             raise SourceError(f"{waiting.where}: {error}; --skip-bad leaves such requests out") from error
         self._skip(f"{waiting.where}: {error}")
-
-
-def ways_by_name() -> Mapping[str, str]:
-    """Return the names of identities on the command line, with what the frontier calls each."""
-    return {"project": "", **{name: name for name in IDENTITIES}}
-
-
-def way_of(identity: str, own: Fingerprint) -> Fingerprint:
-    """Return the function that computes the fingerprints of an identity, `own` for the project's."""
-    return ForeignFingerprinter(identity).fingerprint if identity else own
 
 
 def _hashes(fingerprints: Collection[bytes]) -> Iterator[Record]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser, Namespace
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from secrets import token_urlsafe
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.options import address, port
+from scrapy_prioqueue.commands.options import add_listening
 from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop, Verb
 
 PORT = 8765
@@ -30,10 +31,7 @@ class DashboardVerb(Verb):
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--host", type=address, default="127.0.0.1", metavar="ADDRESS",
-                            help="IP address to listen on; 0.0.0.0 for all (default: %(default)s)")  # fmt: skip
-        parser.add_argument("--port", type=port, default=PORT, metavar="N",
-                            help="port to listen on; 0 for any free port (default: %(default)s)")  # fmt: skip
+        add_listening(parser, PORT)
         parser.add_argument("--token", help=f"token for changes (default: ${VARIABLE}, or a new one)")
         parser.add_argument("--allow-host", action="append", default=[], metavar="NAME",
                             help="name under which browsers reach the dashboard (may be repeated)")  # fmt: skip
@@ -68,11 +66,8 @@ class DashboardVerb(Verb):
             # A program that reads this from a pipe waits for the address.
             sys.stdout.flush()
 
-        try:
+        with suppress(KeyboardInterrupt):  # Ctrl-C is the usual way to end this verb
             serve(context, listener, token=token, host=options.host, allowed_hosts=options.allow_host, ready=ready)
-        except KeyboardInterrupt:
-            # Ctrl-C is the usual way to end this verb, so it is no error.
-            return FINE
         return FINE
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from contextlib import suppress
+from functools import partial
 from threading import Event
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.options import address, port
+from scrapy_prioqueue.commands.options import add_listening
+from scrapy_prioqueue.commands.output import warn
 from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.monitoring.adviser import SCALE_PATH, scale_app
 from scrapy_prioqueue.monitoring.fleet import FleetCollector, Search
 from scrapy_prioqueue.monitoring.serving import METRICS_PATH, Endpoint, metrics_app, missing, routed
-from scrapy_prioqueue.printable import clean
 
 PORT = 9450
 
@@ -30,15 +32,7 @@ class ExporterVerb(Verb):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("names", nargs="*", metavar="NAME", help="names of frontiers (default: the one of --name)")
         parser.add_argument("--all", action="store_true", help="all frontiers of the server, including later ones")
-        parser.add_argument(
-            "--port", type=port, default=PORT, help="port to listen on; 0 for any free port (default: %(default)s)"
-        )
-        parser.add_argument(
-            "--host",
-            type=address,
-            default="127.0.0.1",
-            help="IP address to listen on; 0.0.0.0 for all (default: %(default)s)",
-        )
+        add_listening(parser, PORT)
 
     def needs_name(self, options: Namespace) -> bool:
         return not (options.all or options.names)
@@ -47,9 +41,10 @@ class ExporterVerb(Verb):
         if why := missing():
             raise Stop(why, WRONG_USE)
         config, names = context.config, [*dict.fromkeys(options.names)] or [context.name]
-        search = Search(context.link, _report) if options.all else None
+        report = partial(warn, self.name)
+        search = Search(context.link, report) if options.all else None
         collector = FleetCollector(
-            *(context.link, search.names if search else lambda: names, _report),
+            *(context.link, search.names if search else lambda: names, report),
             lease_ttl_s=config.lease_ttl_s,
             seeds_keys=config.seeds_keys,
         )
@@ -62,17 +57,9 @@ class ExporterVerb(Verb):
         url = endpoint.url + METRICS_PATH
         context.output.found({"url": url}, f"Metrics of {what} at {context.link.address}: {url}")
         sys.stdout.flush()
-        try:
+        with suppress(KeyboardInterrupt):  # Ctrl-C and SIGTERM are the usual ways to end this verb
             Event().wait()
-        except KeyboardInterrupt:
-            # Ctrl-C and SIGTERM are the usual ways to end this verb.
-            return FINE
-        finally:
-            endpoint.close()
-            if search is not None:
-                search.close()
+        endpoint.close()
+        if search is not None:
+            search.close()
         return FINE
-
-
-def _report(text: str) -> None:
-    print(f"scrapy frontier exporter: {clean(text)}", file=sys.stderr, flush=True)

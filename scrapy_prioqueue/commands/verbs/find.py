@@ -32,7 +32,6 @@ class FindVerb(Verb):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_pattern(parser)
         add_states(parser)
-        parser.add_argument("--slot", help="only those of this slot, usually a host; much faster")
         add_limit(parser, 100)
 
     def run(self, context: Context, options: Namespace) -> int:

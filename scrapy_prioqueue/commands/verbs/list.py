@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
@@ -10,11 +9,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.output import Cell, FittedTable, duration
+from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, warn
 from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, NO_SERVER, NOTHING, Verb
 from scrapy_prioqueue.frontier.redis.operators.frontiers import FrontierFound, frontier_names, frontiers, is_one_node
-from scrapy_prioqueue.printable import clean
 
 
 class ListVerb(Verb):
@@ -34,19 +32,16 @@ class ListVerb(Verb):
         nothing = f"there are no frontiers at {'the other nodes' if silent else context.link.address}"
         context.output.found(found, _table(found), nothing=nothing)
         for node in silent:
-            _report(f"the frontiers of a node of the cluster are missing, since it can't be used: {node}")
+            warn(self.name, f"the frontiers of a node of the cluster are missing, since it can't be used: {node}")
         if is_one_node(context.link):
-            _report(
+            warn(
+                self.name,
                 f"{context.link.address} is one node of a cluster: to list the frontiers of all nodes, begin the URL"
-                " with redis+cluster:// (rediss+cluster:// for TLS)"
+                " with redis+cluster:// (rediss+cluster:// for TLS)",
             )
         if silent:
             return NO_SERVER
         return FINE if found else NOTHING
-
-
-def _report(text: str) -> None:
-    print(f"scrapy frontier list: {clean(text)}", file=sys.stderr)
 
 
 def _table(found: Sequence[FrontierFound]) -> RenderableType:

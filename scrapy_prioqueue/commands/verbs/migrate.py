@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from abc import abstractmethod
 from argparse import ArgumentParser, Namespace
 from collections import Counter
@@ -14,11 +13,11 @@ from scrapy import Request, Spider
 
 from scrapy_prioqueue.client.drafts import PushMaker
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.output import counted, number
+from scrapy_prioqueue.commands.output import counted, number, warn
 from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, NO_SERVER, NOTHING, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.transfer import so_far
-from scrapy_prioqueue.commands.writing import Identity, identity_of, plan_of, report_left_out
+from scrapy_prioqueue.commands.writing import Identity, LeftOut, identity_of, plan_of
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
@@ -28,7 +27,7 @@ from scrapy_prioqueue.frontier.redis.seen.offers import offers_by
 from scrapy_prioqueue.frontier.redis.seen.shapes import shape_text
 from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.moving.jobdir import JobDir
-from scrapy_prioqueue.moving.records import Mover, ways_by_name
+from scrapy_prioqueue.moving.records import WAYS, Mover
 from scrapy_prioqueue.moving.scrapy_redis import ScrapyRedisCrawl
 from scrapy_prioqueue.moving.serialized import PickleRefused
 from scrapy_prioqueue.moving.source import Source
@@ -50,7 +49,7 @@ class _MigrateVerb(Verb):
         parser.add_argument("--skip-bad", action="store_true", help="leave out requests that can't be moved")
         parser.add_argument(
             "--fingerprints",
-            choices=list(ways_by_name()),
+            choices=list(WAYS),
             help="how the fingerprints were computed (default: found by comparing them with pending requests)",
         )
         parser.add_argument(
@@ -75,22 +74,22 @@ class _MigrateVerb(Verb):
         own_fingerprint = identity_of(context)
         _refuse_settings(context, own_fingerprint)
         _refuse_existing(context)
-        source, skipped = self.source(context, options), list[str]()
-        skip, may_unpickle = skipped.append if options.skip_bad else None, self.may_unpickle(options)
+        source, left_out = self.source(context, options), LeftOut()
         mover = Mover(
             source,
             context.spider_class,
             _maker(context),
-            may_unpickle=may_unpickle,
-            skip=skip,
+            own_fingerprint,
+            may_unpickle=self.may_unpickle(options),
+            skip=left_out.add if options.skip_bad else None,
             may_be_unmatched=options.allow_unmatched,
         )
         marks = [] if options.starts_again else _start_marks(context)
         try:
             given = options.fingerprints
-            identity = mover.identity(own_fingerprint) if given is None else ways_by_name()[given]
-            skipped.clear()
-            records = _records(context, mover, identity, marks, own_fingerprint)
+            identity = mover.identity() if given is None else WAYS[given]
+            left_out.clear()
+            records = _records(context, mover, identity, marks)
             move = _try if options.dry_run else _move
             found = move(context, self.name, records, mover.record_count())
         except PickleRefused as error:
@@ -98,7 +97,7 @@ class _MigrateVerb(Verb):
                 f"{error}: use --allow-pickle to read them, but only if nobody else can write to that server",
                 WRONG_USE,
             ) from error
-        report_left_out(skipped, len(skipped))
+        left_out.report()
         count, seen = source.count(), source.seen_count()
         where = (
             f"could be moved to frontier {context.name!r}" if options.dry_run else f"are in frontier {context.name!r}"
@@ -114,7 +113,7 @@ class _MigrateVerb(Verb):
         _report_identity(context, identity)
         _report_starts(context, marks)
         is_counted = source.are_distinct and context.config.seen.mode == "exact"
-        if found.pending != count - len(skipped) or (is_counted and found.seen < seen):
+        if found.pending != count - left_out.count or (is_counted and found.seen < seen):
             drop = frontier_command("reset --all", context.name)
             raise Stop(
                 f"the new frontier lacks some requests or fingerprints: delete it ({drop}), and run this again", NOTHING
@@ -122,11 +121,11 @@ class _MigrateVerb(Verb):
         return FINE
 
 
-def _records(context: Context, mover: Mover, identity: str, marks: Sequence[bytes], own: Identity) -> Iterator[Record]:
+def _records(context: Context, mover: Mover, identity: str, marks: Sequence[bytes]) -> Iterator[Record]:
     plan, keys = plan_of(context), Keys(context.name)
     offers = offers_by(context.inspector.link, keys)
     shape = shape_text(plan.seen, offers.limits, has_filters=offers.has_filters)
-    return mover.records(plan, context.name, shape, identity, context.inspector.now_ms(), marks, own)
+    return mover.records(plan, context.name, shape, identity, context.inspector.now_ms(), marks)
 
 
 def _move(context: Context, verb: str, records: Iterator[Record], count: int) -> Imported:
@@ -180,10 +179,10 @@ class MigrateFromScrapyRedisVerb(_MigrateVerb):
 
     def source(self, context: Context, options: Namespace) -> Source:
         if options.allow_pickle:
-            print(
-                f"scrapy frontier {self.name}: reading pickled requests, if they hold only plain data; anyone who can"
-                " write to that server could have changed them",
-                file=sys.stderr,
+            warn(
+                self.name,
+                "reading pickled requests, if they hold only plain data; anyone who can write to that server could"
+                " have changed them",
             )
         try:
             return self._source(context, options)
@@ -229,10 +228,10 @@ class MigrateFromJobdirVerb(_MigrateVerb):
         starts_lifo, others_lifo = ("Lifo" in queue for queue in queues)
         source = JobDir(Path(path), are_lifo=(starts_lifo, others_lifo))
         if source.was_killed:
-            print(
-                f"scrapy frontier {self.name}: Scrapy was not closed gracefully: requests in progress are lost, with"
-                " all pages found only through them, and some that are done may be pending again",
-                file=sys.stderr,
+            warn(
+                self.name,
+                "Scrapy was not closed gracefully: requests in progress are lost, with all pages found only through"
+                " them, and some that are done may be pending again",
             )
         return source
 

@@ -59,7 +59,6 @@ class MoveVerb(Verb):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_pattern(parser)
         parser.add_argument("--tier", required=True, help="name of the new tier")
-        parser.add_argument("--slot", help="only those of this slot, usually a host; much faster")
         add_confirmation(parser, can_be_tried=True)
 
     def run(self, context: Context, options: Namespace) -> int:
@@ -95,7 +94,6 @@ class RemoveVerb(Verb):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_pattern(parser)
-        parser.add_argument("--slot", help="only those of this slot, usually a host; much faster")
         add_confirmation(parser, can_be_tried=True)
 
     def run(self, context: Context, options: Namespace) -> int:

@@ -18,7 +18,7 @@ from scrapy_prioqueue.commands.options import duration_s, opened
 from scrapy_prioqueue.commands.output import counted, number
 from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
-from scrapy_prioqueue.commands.writing import MOST_LEFT_OUT, client_of, report_left_out, tier_index
+from scrapy_prioqueue.commands.writing import LeftOut, client_of, tier_index
 from scrapy_prioqueue.errors import EncodeError, RequestError
 from scrapy_prioqueue.frontier.redis.operators.findings import State
 
@@ -53,13 +53,14 @@ class PushVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         if not options.urls and not options.file:
             raise Stop("nothing to push: give URLs, or --file FILE", WRONG_USE)
-        _check_callback(context, options.callback)
+        if (why := _why_no_method(context.spider_class, options.callback)) is not None:
+            raise Stop(why, WRONG_USE)
         if options.tier is not None:
             tier_index(context, context.config.tiers, options.tier)
         parts = {name: getattr(options, name) for name in ("tier", "priority", "meta", "callback", "dont_filter")}
         if options.delay is not None:
             parts["delay"] = options.delay
-        before, left_out = context.inspector.state(of_any_layout=True), _LeftOut()
+        before, left_out = context.inspector.state(of_any_layout=True), LeftOut()
         try:
             with (
                 client_of(context) as client,
@@ -76,7 +77,7 @@ class PushVerb(Verb):
         except (RequestError, EncodeError) as error:
             hint = "" if options.skip_bad or not options.file else "; --skip-bad leaves such lines out"
             raise Stop(f"{source.where}{error}{hint}", WRONG_USE, is_midway=True) from error
-        report_left_out(left_out.texts, left_out.count)
+        left_out.report()
         into = "" if pushed == Pushed() else f", into {_crawl(context, before)}"
         context.output.show(f"{_summary(pushed, left_out.count)}{into}")
         return NOTHING if left_out.count and pushed == Pushed() else FINE
@@ -113,31 +114,11 @@ def _json_object(text: str) -> dict[str, Any]:
     return found
 
 
-def _check_callback(context: Context, name: str | None) -> None:
-    why = _why_no_method(context.spider_class, name)
-    if why is not None:
-        raise Stop(why, WRONG_USE)
-
-
 def _why_no_method(kind: type[Spider] | None, name: object) -> str | None:
     """Return why a spider, if it is known, can't have this callback; None if it may."""
     if not isinstance(name, str) or kind is None or callable(getattr(kind, name, None)):
         return None
     return f"spider {kind.name!r} has no method {brief(name)}"
-
-
-class _LeftOut:
-    """Counts the requests that can't be pushed, and keeps messages about the first ones."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.texts: list[str] = []
-
-    def add(self, text: str) -> None:
-        """Count a request that can't be pushed."""
-        self.count += 1
-        if self.count <= MOST_LEFT_OUT:
-            self.texts.append(text)
 
 
 class _Source:
@@ -178,22 +159,26 @@ class _Source:
             self._line += 1
             self._read += len(line)
             try:
-                text = line.decode("utf-8-sig" if self._line == 1 else "utf-8").strip()
-                item = json.loads(text) if text.startswith("{") else text
-            except (ValueError, RecursionError) as error:
-                bad = RequestError(brief(line), f"it is neither a URL nor a JSON object: {error}")
+                item = self._item(line)
+            except RequestError as error:
                 if self.skip is None:
-                    raise bad from error
-                self.skip(bad)
-                continue
-            why = _why_no_method(self._kind, item.get("callback")) if isinstance(item, dict) else None
-            if why is not None:
-                unknown = RequestError(brief(text), why)
-                if self.skip is None:
-                    raise unknown
-                self.skip(unknown)
-            elif item and not text.startswith("#"):
-                yield item
+                    raise
+                self.skip(error)
+            else:
+                if item:
+                    yield item
+
+    def _item(self, line: bytes) -> Item:
+        """Return what a line describes; empty for a blank line or a comment."""
+        try:
+            text = line.decode("utf-8-sig" if self._line == 1 else "utf-8").strip()
+            item: Item = json.loads(text) if text.startswith("{") else text
+        except (ValueError, RecursionError) as error:
+            raise RequestError(brief(line), f"it is neither a URL nor a JSON object: {error}") from error
+        why = _why_no_method(self._kind, item.get("callback")) if isinstance(item, dict) else None
+        if why is not None:
+            raise RequestError(brief(text), why)
+        return "" if text.startswith("#") else item
 
 
 @contextmanager

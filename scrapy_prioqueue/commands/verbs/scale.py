@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from contextlib import suppress
 from dataclasses import fields
 from threading import Event
 
@@ -51,11 +52,8 @@ class ScaleVerb(Verb):
                 raise
             context.output.found(advice, drawing(advice, context.name))
             return FINE
-        try:
+        with suppress(KeyboardInterrupt):  # Ctrl-C is the usual way to end this
             _watch(context, adviser, options)
-        except KeyboardInterrupt:
-            # Ctrl-C is the usual way to end this.
-            return FINE
         return FINE
 
 

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Event
 
@@ -85,7 +86,7 @@ class TopVerb(Verb):
 
     def run(self, context: Context, options: Namespace) -> int:
         output, first = context.output, context.status()
-        try:
+        with suppress(KeyboardInterrupt):  # Ctrl-C is the usual way to end this verb
             if output.as_json:
                 _repeat(context, options, first, lambda view: output.json_line(view.document))
             elif output.console.is_terminal:
@@ -93,9 +94,6 @@ class TopVerb(Verb):
                     _repeat(context, options, first, lambda view: live.update(FittedView(view), refresh=True))
             else:
                 _repeat(context, options, first, lambda view: output.show(view.drawing(), ""))
-        except KeyboardInterrupt:
-            # Ctrl-C is the usual way to end this verb, so it is no error.
-            return FINE
         return FINE
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,7 +13,7 @@ from typing import Any, BinaryIO
 
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import opened
-from scrapy_prioqueue.commands.output import counted, number
+from scrapy_prioqueue.commands.output import counted, number, warn
 from scrapy_prioqueue.commands.progress import Work, working
 from scrapy_prioqueue.commands.verb import FINE, Stop, Verb
 from scrapy_prioqueue.frontier.redis.operators.exporter import Exporter
@@ -41,11 +40,10 @@ class ExportVerb(Verb):
         state, counts = context.state(), context.inspector.status()
         alive = sum(worker.is_alive for worker in context.inspector.workers())
         if alive and ("paused" not in state.orders or (counts and counts.counts["leased"])):
-            print(
-                f"scrapy frontier export: {counted(alive, 'worker is', 'workers are')} running: requests that"
-                " change meanwhile may be written twice or not at all; pause or stop all workers first for an exact"
-                " copy",
-                file=sys.stderr,
+            warn(
+                self.name,
+                f"{counted(alive, 'worker is', 'workers are')} running: requests that change meanwhile may be written"
+                " twice or not at all; pause or stop all workers first for an exact copy",
             )
         total = (counts.left + counts.counts["dead"]) if counts else None
         with opened(options.file, "wb") as file, working("exporting", total) as work:
