@@ -15,6 +15,7 @@ _PROBE_HOST = "shop.example"
 _PROBE = f"https://{_PROBE_HOST}/p/1?page=2"
 
 Fingerprint = Callable[[Request], bytes | None]
+"""Returns the fingerprint of a request, None if it is not filtered."""
 
 
 class PlainUrls:

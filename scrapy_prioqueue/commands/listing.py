@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -17,6 +17,11 @@ from scrapy_prioqueue.printable import clean
 from scrapy_prioqueue.rank import priority_of
 
 UNREADABLE = "(the payload can't be read)"
+
+_OPTIONAL = (
+    *("errback", "meta", "cb_kwargs", "headers", "cookies", "body", "flags", "dont_filter", "request_class"),
+    *("attributes", "others", "unknown"),
+)
 
 _TIMES = {"leased": "leased until", "delayed": "due", "dead": "died"}
 
@@ -118,19 +123,21 @@ def _optional_facts(stored: Stored) -> Iterable[tuple[str, str]]:
 
 
 def _request_facts(plain: PlainRequest) -> list[tuple[str, Cell]]:
-    """Return the fields of a request that differ from their defaults."""
     facts: list[tuple[str, Cell]] = [("URL", plain.url), ("method", plain.method)]
     facts.append(("callback", plain.callback or "parse"))
     if plain.source:
         facts.append(("found on", plain.source))
     if plain.found_s:
         facts.append(("found at", moment(plain.found_s * 1000)))
-    shown = ("errback", "meta", "cb_kwargs", "headers", "cookies", "body", "flags", "dont_filter", "request_class")
-    for name in (*shown, "attributes", "others", "unknown"):
+    return [*facts, *optional_fields(plain)]
+
+
+def optional_fields(plain: PlainRequest) -> Iterator[tuple[str, str]]:
+    """Yield the other fields of a request that differ from their defaults, as text."""
+    for name in _OPTIONAL:
         value = getattr(plain, name)
         if value:
-            facts.append((name.replace("_", " ") if name == "request_class" else name, _shown(value)))
-    return facts
+            yield "request class" if name == "request_class" else name, _shown(value)
 
 
 def _shown(value: Any) -> str:

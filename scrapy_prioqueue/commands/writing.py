@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from scrapy import Request
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_prioqueue.client import FrontierClient
+from scrapy_prioqueue.client.plain_urls import Fingerprint
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import number
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop
@@ -23,8 +23,6 @@ from scrapy_prioqueue.frontier.redis.operators.seen_sets import identity_of as s
 from scrapy_prioqueue.printable import clean
 from scrapy_prioqueue.settings.readers import Reader
 from scrapy_prioqueue.settings.scrapy_redis import is_scrapy_rediss_filter, is_set
-
-Identity = Callable[[Request], "bytes | None"]
 
 
 def plan_of(context: Context) -> CrawlPlan:
@@ -77,7 +75,7 @@ def client_of(context: Context) -> FrontierClient:
     )
 
 
-def identity_of(context: Context) -> Identity:
+def identity_of(context: Context) -> Fingerprint:
     """Return the crawl's function from request to fingerprint; it returns None for requests that are not filtered.
 
     Raises:

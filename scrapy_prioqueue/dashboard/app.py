@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -54,17 +54,16 @@ class Page:
     Args:
         board: the data.
         access: who may do what.
-        live: sends updates; None to make one.
     """
 
-    def __init__(self, board: Board, access: Access, live: Live | None = None) -> None:
+    def __init__(self, board: Board, access: Access) -> None:
         self._board = board
         self._access = access
         self._adviser = Adviser(board.context.config)
         self._templates = page_environment()
         titles = {name: title for _, name, title in PAGES}
         self._templates.globals |= {"pages": PAGES, "titles": {"confirm": "Are you sure?", "problem": "", **titles}}
-        self.live = live or Live(self.fragments)
+        self.live = Live(self.fragments)
 
     def app(self) -> ASGIApp:
         """Return the application."""
@@ -136,8 +135,7 @@ class Page:
         except ValueError as error:
             problem = str(error)
         return self._page(
-            request,
-            "dead",
+            *(request, "dead"),
             wanted=wanted,
             given=dict(request.query_params),
             problem=problem,
@@ -162,14 +160,13 @@ class Page:
     ) -> Response:
         frame, session = self._board.frame(), self._access.session_of(request)
         data |= self._data(name, argument, frame) if name in LIVE_VIEWS else {}
-        view = name + (f":{argument}" if argument in SORTINGS else "")
         message = ""
         if session is not None:
             message, session.message = session.message, ""
         text = self._render(
             f"{name}.html",
             frame=frame,
-            view=view,
+            view=_view(name, argument),
             page=name,
             session=session,
             message=message,
@@ -189,8 +186,7 @@ class Page:
         if not self.live.has_room:
             return PlainTextResponse("There are too many viewers.\n", 503, {"Retry-After": "15"})
         name, _, argument = request.query_params.get("view", "").partition(":")
-        view = name + (f":{argument}" if argument in SORTINGS else "") if name in LIVE_VIEWS else "frame"
-        return EventStream(self.live, view)
+        return EventStream(self.live, _view(name, argument) if name in LIVE_VIEWS else "frame")
 
     def _status(self, request: Request) -> Response:
         frame = self._board.frame()
@@ -298,8 +294,6 @@ class Page:
 LIVE_VIEWS: Sequence[str] = ("overview", "workers", "slots")
 """Views that are updated while they are shown; of the others only the frame is."""
 
-View = Callable[[Request], Response | Awaitable[Response]]
-
 
 async def form_of(request: Request) -> FormData:
     """Return the form of a request; files are refused."""
@@ -330,6 +324,11 @@ def _age(text: str) -> float | None:
         return duration_s(text.strip()) if text.strip() else None
     except Exception:  # argparse's own kind of error
         raise ValueError(f"{text} is no age: give one such as 90, 15min, 2h or 1d.") from None
+
+
+def _view(name: str, argument: str) -> str:
+    """Return the name of a live view with its argument."""
+    return f"{name}:{argument}" if argument in SORTINGS else name
 
 
 def _path_and_query(request: Request) -> str:

@@ -22,7 +22,6 @@ from scrapy_prioqueue.frontier.base import DEAD_REASONS
 from scrapy_prioqueue.frontier.redis.operators.budgets import BudgetSummary
 from scrapy_prioqueue.frontier.redis.operators.findings import Letter, SlotsFound, Sorting, Status, Stored, WorkerFound
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
-from scrapy_prioqueue.frontier.redis.wire import DIED_RANGES
 from scrapy_prioqueue.frontier.runs import Run
 from scrapy_prioqueue.monitoring.reading import FrontierReading, Reading
 
@@ -187,8 +186,10 @@ class Board:
                     rows += [stored] if len(rows) < LETTERS else []
                 if wanted.is_all and count > LETTERS:
                     break
-            is_cut = next(letters, None) is not None
-            return Letters(rows, count, looked_at, is_cut, _reasons(inspector), now_ms)
+            is_cut, by_reason = next(letters, None) is not None, inspector.letters_by_reason()
+            # Reasons of other versions, which have the empty name, come last.
+            reasons = {reason: by_reason[reason] for reason in (*DEAD_REASONS, "") if by_reason[reason]}
+            return Letters(rows, count, looked_at, is_cut, reasons, now_ms)
 
         return self._slowly(("letters", wanted), read)
 
@@ -242,10 +243,3 @@ class Board:
         self, name: object, question: Callable[[Inspector], T | None], interval_s: float = SLOW_INTERVAL_S
     ) -> Reading[T]:
         return self.reading.get(name, question, interval_s=interval_s, wait_s=WAIT_S)
-
-
-def _reasons(inspector: Inspector) -> Mapping[str, int]:
-    """Count dead letters by reason; those of other versions have the empty one."""
-    counts = inspector.link.pipe(*(("ZCOUNT", inspector.keys.died, *ends) for ends in DIED_RANGES.values()))
-    found = dict(zip(DIED_RANGES, map(int, counts), strict=True))
-    return {reason: found[reason] for reason in (*DEAD_REASONS, "") if found.get(reason)}

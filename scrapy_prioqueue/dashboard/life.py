@@ -11,8 +11,8 @@ from scrapy import Request
 from scrapy_prioqueue.codec.plain import PlainRequest, plain_or_none
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.explain import Reason, reasons, situation_of
-from scrapy_prioqueue.commands.listing import UNREADABLE
-from scrapy_prioqueue.commands.output import counted, moment, number, spelled
+from scrapy_prioqueue.commands.listing import UNREADABLE, optional_fields
+from scrapy_prioqueue.commands.output import counted, moment, number
 from scrapy_prioqueue.frontier.redis.operators.findings import State, Stored
 from scrapy_prioqueue.frontier.redis.operators.inspector import tier_name
 from scrapy_prioqueue.rank import priority_of
@@ -22,8 +22,6 @@ READ_LIMIT = 20_000
 
 MOST_TEXT = 20_000
 """Maximum number of characters of a value that are shown."""
-
-_FIELDS = ("errback", "meta", "cb_kwargs", "headers", "cookies", "body", "flags", "dont_filter", "request_class")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +158,5 @@ def _now(stored: Stored) -> Sequence[Step]:
 
 
 def _facts(plain: PlainRequest) -> Sequence[tuple[str, str]]:
-    facts = [("Method", plain.method), ("Callback", plain.callback or "parse")]
-    for name in (*_FIELDS, "attributes", "others", "unknown"):
-        value = getattr(plain, name)
-        if value:
-            facts.append((name, _text(value)[:MOST_TEXT]))
-    return facts
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "\n".join(f"{_text(name)}: {_text(item)}" for name, item in value.items())
-    return value if isinstance(value, str) else spelled(value)
+    fields = ((name, text[:MOST_TEXT]) for name, text in optional_fields(plain))
+    return [("Method", plain.method), ("Callback", plain.callback or "parse"), *fields]

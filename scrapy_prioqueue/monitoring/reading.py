@@ -153,17 +153,13 @@ class FrontierReading:
         self._is_reading = False
         self._trouble = ""
 
-    def status(self, *, wait_s: float = 0.0) -> Reading[Status]:
+    def status(self) -> Reading[Status]:
         """Return the summary; its value is None if there is no such frontier."""
-        return self.get("status", lambda inspector: inspector.status(self._seeds_keys), wait_s=wait_s)
+        return self.get("status", lambda inspector: inspector.status(self._seeds_keys))
 
-    def slots(self, limit: int, sort: Sorting | None = None, *, wait_s: float = 0.0) -> Reading[SlotsFound]:
+    def slots(self, limit: int, sort: Sorting | None = None) -> Reading[SlotsFound]:
         """Return the first slots in that order; see `Inspector.slots`."""
-
-        def read(inspector: Inspector) -> SlotsFound:
-            return inspector.slots(limit, sort, look_limit=LOOK_LIMIT)
-
-        return self.get(("slots", limit, sort), read, wait_s=wait_s)
+        return self.get(("slots", limit, sort), lambda inspector: inspector.slots(limit, sort, look_limit=LOOK_LIMIT))
 
     def get(
         self, name: Hashable, question: Question[T | None], *, interval_s: float = 0.0, wait_s: float = 0.0

@@ -15,6 +15,7 @@ from scrapy import signals
 from scrapy.crawler import Crawler
 from scrapy.statscollectors import DummyStatsCollector
 
+from scrapy_prioqueue import stats
 from scrapy_prioqueue.engine import StatCounter
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.runs import LATENCY_BOUNDS_S
@@ -24,44 +25,13 @@ from scrapy_prioqueue.monitoring.serving import METRICS_PATH, Endpoint, metrics_
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.base import RequestQueue
 from scrapy_prioqueue.settings import Config
-from scrapy_prioqueue.stats import (
-    COOKIEJAR_KEPT_STAT,
-    DEAD_STATS,
-    DEQUEUED_DISK_STAT,
-    DEQUEUED_MEMORY_STAT,
-    DEQUEUED_REDIS_STAT,
-    ENQUEUED_DISK_STAT,
-    ENQUEUED_MEMORY_STAT,
-    ENQUEUED_REDIS_STAT,
-    ERRORS_STAT,
-    ESCALATED_STAT,
-    EXCHANGE_FAILED_STAT,
-    EXCHANGE_FULL_STAT,
-    FILTERED_STAT,
-    HEARTBEAT_RENEWED_STAT,
-    LEASE_CLAIMED_STAT,
-    LEASE_LOST_STAT,
-    LEASE_REAPED_STAT,
-    LEASE_REFUSED_STAT,
-    LEASE_RELEASED_STAT,
-    LEASE_VOID_STAT,
-    LEASES_STAT,
-    OUTAGES_STAT,
-    RECALLS_STAT,
-    REJECTED_STAT,
-    REQUEUED_STAT,
-    SEEDS_TAKEN_STAT,
-    SLOW_STAT,
-    START_REPEATED_STAT,
-    UNSERIALIZABLE_TYPE_STAT,
-)
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
 
 logger = logging.getLogger(__name__)
 
-_TYPE_PREFIX = UNSERIALIZABLE_TYPE_STAT.removesuffix("<type>")
+_TYPE_PREFIX = stats.UNSERIALIZABLE_TYPE_STAT.removesuffix("<type>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +56,10 @@ def _stat(name: str, stat: str, doc: str) -> Metric[Worker]:
     return Metric(name, "counter", doc, lambda worker: worker.stat(stat))
 
 
-def _stats(name: str, label: str, stats: Mapping[str, str], doc: str) -> Metric[Worker]:
+def _stats(name: str, label: str, by_label: Mapping[str, str], doc: str) -> Metric[Worker]:
     """Return a counter whose values, by label, are stats."""
     return Metric(
-        *(name, "counter", doc, lambda worker: {value: worker.stat(stat) for value, stat in stats.items()}),
+        *(name, "counter", doc, lambda worker: {value: worker.stat(stat) for value, stat in by_label.items()}),
         labels=(label,),
     )
 
@@ -124,36 +94,36 @@ WORKER_METRICS: Sequence[Metric[Worker]] = (
     _stats(
         "prioqueue_worker_requests_enqueued_total",
         "storage",
-        {"redis": ENQUEUED_REDIS_STAT, "memory": ENQUEUED_MEMORY_STAT, "disk": ENQUEUED_DISK_STAT},
+        {"redis": stats.ENQUEUED_REDIS_STAT, "memory": stats.ENQUEUED_MEMORY_STAT, "disk": stats.ENQUEUED_DISK_STAT},
         "Requests stored, without duplicates, by where they are stored.",
     ),
     _stats(
         "prioqueue_worker_requests_dequeued_total",
         "storage",
-        {"redis": DEQUEUED_REDIS_STAT, "memory": DEQUEUED_MEMORY_STAT, "disk": DEQUEUED_DISK_STAT},
+        {"redis": stats.DEQUEUED_REDIS_STAT, "memory": stats.DEQUEUED_MEMORY_STAT, "disk": stats.DEQUEUED_DISK_STAT},
         "Requests handed to the engine, by where they were stored.",
     ),
-    _stat("prioqueue_worker_duplicates_total", FILTERED_STAT, "Requests that were filtered as duplicates."),
+    _stat("prioqueue_worker_duplicates_total", stats.FILTERED_STAT, "Requests that were filtered as duplicates."),
     _stat(
         "prioqueue_worker_starts_repeated_total",
-        START_REPEATED_STAT,
+        stats.START_REPEATED_STAT,
         "Start requests that an earlier run or another worker had already pushed.",
     ),
     _stat(
         "prioqueue_worker_requests_rejected_total",
-        REJECTED_STAT,
+        stats.REJECTED_STAT,
         "Requests that were rejected, for example because they are invalid; each is logged.",
     ),
-    _stat("prioqueue_worker_requests_requeued_total", REQUEUED_STAT, "Requests put back by `requeue()`."),
+    _stat("prioqueue_worker_requests_requeued_total", stats.REQUEUED_STAT, "Requests put back by `requeue()`."),
     _stat("prioqueue_worker_retries_total", "retry/count", "Retries of requests whose download failed."),
-    _stat("prioqueue_worker_escalations_total", ESCALATED_STAT, "Requests sent to another extraction layer."),
+    _stat("prioqueue_worker_escalations_total", stats.ESCALATED_STAT, "Requests sent to another extraction layer."),
     _stats(
         "prioqueue_worker_dead_letters_total",
         "reason",
-        DEAD_STATS,
+        stats.DEAD_STATS,
         "Dead letters that this worker found, by reason.",
     ),
-    _stat("prioqueue_worker_seeds_taken_total", SEEDS_TAKEN_STAT, "Seeds that this worker took."),
+    _stat("prioqueue_worker_seeds_taken_total", stats.SEEDS_TAKEN_STAT, "Seeds that this worker took."),
     Metric(
         "prioqueue_worker_requests_unserializable_total",
         "counter",
@@ -163,7 +133,7 @@ WORKER_METRICS: Sequence[Metric[Worker]] = (
     ),
     _stat(
         "prioqueue_worker_requests_kept_for_session_total",
-        COOKIEJAR_KEPT_STAT,
+        stats.COOKIEJAR_KEPT_STAT,
         "Requests that stay in this process because it has the cookies of their session.",
     ),
     Metric(
@@ -172,31 +142,31 @@ WORKER_METRICS: Sequence[Metric[Worker]] = (
         "Requests that exist only in this process now, waiting or in progress.",
         lambda worker: worker.queue.kept,
     ),
-    _stat("prioqueue_worker_leases_total", LEASES_STAT, "Requests leased to this worker."),
-    _stat("prioqueue_worker_leases_released_total", LEASE_RELEASED_STAT, "Leases that were released unstarted."),
+    _stat("prioqueue_worker_leases_total", stats.LEASES_STAT, "Requests leased to this worker."),
+    _stat("prioqueue_worker_leases_released_total", stats.LEASE_RELEASED_STAT, "Leases that were released unstarted."),
     _stat(
         "prioqueue_worker_leases_refused_total",
-        LEASE_REFUSED_STAT,
+        stats.LEASE_REFUSED_STAT,
         "Leases of requests that this worker's code can't decode.",
     ),
     _stat(
         "prioqueue_worker_leases_reaped_total",
-        LEASE_REAPED_STAT,
+        stats.LEASE_REAPED_STAT,
         "Expired leases, of any worker, that this worker returned to the queue.",
     ),
     _stat(
         "prioqueue_worker_leases_lost_total",
-        LEASE_LOST_STAT,
+        stats.LEASE_LOST_STAT,
         "Leases that this worker has lost, because they expired or an operator took them.",
     ),
     _stat(
         "prioqueue_worker_leases_claimed_total",
-        LEASE_CLAIMED_STAT,
+        stats.LEASE_CLAIMED_STAT,
         "Leases claimed for requests in progress, after an outage or because the server had lost the leases.",
     ),
     _stat(
         "prioqueue_worker_leases_void_total",
-        LEASE_VOID_STAT,
+        stats.LEASE_VOID_STAT,
         "Ends of leases that came too late, so that the page is fetched again.",
     ),
     _pump("prioqueue_worker_leases_held", "Leases whose requests are in progress.", lambda pump: len(pump.held)),
@@ -215,20 +185,20 @@ WORKER_METRICS: Sequence[Metric[Worker]] = (
     ),
     _stat(
         "prioqueue_worker_exchanges_failed_total",
-        EXCHANGE_FAILED_STAT,
+        stats.EXCHANGE_FAILED_STAT,
         "Calls to the server without an answer, or with an unexpected error.",
     ),
     _stat(
         "prioqueue_worker_exchanges_full_total",
-        EXCHANGE_FULL_STAT,
+        stats.EXCHANGE_FULL_STAT,
         "Exchanges in which a full server rejected requests.",
     ),
     _stat(
         "prioqueue_worker_recalls_total",
-        RECALLS_STAT,
+        stats.RECALLS_STAT,
         "How often this worker had to restore what the server had lost in a crash.",
     ),
-    _stat("prioqueue_worker_outages_total", OUTAGES_STAT, "How often the server became unavailable."),
+    _stat("prioqueue_worker_outages_total", stats.OUTAGES_STAT, "How often the server became unavailable."),
     _pump("prioqueue_worker_outage", "1 while the server doesn't answer, else 0.", lambda pump: pump.is_away),
     _pump("prioqueue_worker_server_full", "1 while the server has no memory for requests.", lambda pump: pump.is_full),
     _pump(
@@ -243,18 +213,18 @@ WORKER_METRICS: Sequence[Metric[Worker]] = (
     ),
     _stat(
         "prioqueue_worker_leases_renewed_by_thread_total",
-        HEARTBEAT_RENEWED_STAT,
+        stats.HEARTBEAT_RENEWED_STAT,
         "Leases renewed by a thread because code of the spider blocked the event loop.",
     ),
     _stat(
         "prioqueue_worker_slow_pages_total",
-        SLOW_STAT,
+        stats.SLOW_STAT,
         "Warnings about pages that may never end, and about a blocked event loop.",
     ),
     _stat("prioqueue_worker_pages_total", "response_received_count", "Responses that the engine received."),
     _stat("prioqueue_worker_items_total", "item_scraped_count", "Items scraped."),
     _stat("prioqueue_worker_items_dropped_total", "item_dropped_count", "Items that a pipeline dropped."),
-    _stat("prioqueue_worker_errors_total", ERRORS_STAT, "Unexpected errors in the scheduler."),
+    _stat("prioqueue_worker_errors_total", stats.ERRORS_STAT, "Unexpected errors in the scheduler."),
     _stat("prioqueue_worker_log_errors_total", "log_count/ERROR", "Log lines at level ERROR or above."),
 )
 """All metrics of a worker; a test compares them with the reference in docs/."""

@@ -10,6 +10,7 @@ from typing import Any
 from scrapy import Request, Spider
 
 from scrapy_prioqueue.client.drafts import PushMaker
+from scrapy_prioqueue.client.plain_urls import Fingerprint
 from scrapy_prioqueue.dupefilter import ForeignFingerprinter
 from scrapy_prioqueue.errors import EncodeError, RequestError
 from scrapy_prioqueue.frontier.base import Order
@@ -32,8 +33,6 @@ _OWN_FILTER = (
 
 WAYS: Mapping[str, str] = {"project": "", **{name: name for name in IDENTITIES}}
 """Names of identities on the command line, with what the frontier calls each."""
-
-Fingerprint = Callable[[Request], "bytes | None"]
 
 
 class Mover:

@@ -24,8 +24,6 @@ WIDE = 140
 
 
 class BudgetVerb(Verb):
-    """Lists the budget keys, or shows or changes the caps of one."""
-
     name = "budget"
     summary = "budgets by key: show use and caps, change caps while the crawl runs"
     syntax = "[KEY]"

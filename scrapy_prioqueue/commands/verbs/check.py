@@ -37,8 +37,6 @@ _COUNTS = ("CLOSESPIDER_ITEMCOUNT", "CLOSESPIDER_PAGECOUNT", "CLOSESPIDER_PAGECO
 
 
 class CheckVerb(Verb):
-    """Reads the code of a spider; needs no server."""
-
     name = "check"
     summary = "whether a spider is ready for several workers, from its code"
     syntax = "[SPIDER]"

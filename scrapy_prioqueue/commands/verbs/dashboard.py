@@ -22,8 +22,6 @@ NEEDED = ("jinja2", "python-multipart", "starlette", "uvicorn")
 
 
 class DashboardVerb(Verb):
-    """Serves the dashboard."""
-
     name = "dashboard"
     summary = "serve web pages that show the crawl; Ctrl-C quits"
     examples = ("", "--port 9000", "--allow-host crawl.example")

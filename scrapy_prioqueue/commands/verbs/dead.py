@@ -22,8 +22,6 @@ from scrapy_prioqueue.printable import clean
 
 
 class DeadVerb(Verb):
-    """Lists, shows, replays and purges dead letters."""
-
     name = "dead"
     summary = "dead letters: list, show, replay (put back) or purge (delete) them"
     syntax = "[ACTION] [ID ...]"

@@ -29,8 +29,6 @@ _VERDICTS = {
 
 
 class DoctorVerb(Verb):
-    """Checks the server, then the frontier."""
-
     name = "doctor"
     summary = "problems of the server or the frontier, and how to fix them"
     examples = ("", "--json")

@@ -18,8 +18,6 @@ from scrapy_prioqueue.printable import clean
 
 
 class ExplainVerb(Verb):
-    """Shows why a URL is not being fetched."""
-
     name = "explain"
     summary = "why a URL is not being fetched now"
     syntax = "URL"

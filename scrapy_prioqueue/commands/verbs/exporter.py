@@ -20,8 +20,6 @@ PORT = 9450
 
 
 class ExporterVerb(Verb):
-    """Serves metrics until it is interrupted."""
-
     name = "exporter"
     summary = "serve metrics of frontiers for Prometheus; Ctrl-C quits"
     syntax = "[NAME...]"

@@ -17,8 +17,6 @@ from scrapy_prioqueue.frontier.redis.operators.findings import STATES, Stored
 
 
 class FindVerb(Verb):
-    """Searches the frontier, in small pieces."""
-
     name = "find"
     summary = "requests whose URLs match, in any state"
     syntax = "PATTERN"

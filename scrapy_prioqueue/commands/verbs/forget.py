@@ -14,8 +14,6 @@ from scrapy_prioqueue.commands.writing import add_confirmation, confirm, identit
 
 
 class ForgetVerb(Verb):
-    """Deletes fingerprints."""
-
     name = "forget"
     summary = "forget the fingerprints of URLs; pending requests stay"
     syntax = "URL ..."

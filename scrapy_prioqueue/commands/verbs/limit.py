@@ -19,8 +19,6 @@ from scrapy_prioqueue.settings.policies import SLOT_READERS, slots
 
 
 class LimitVerb(Verb):
-    """Lists the limits, or shows or changes that of one slot."""
-
     name = "limit"
     summary = "limits of slots: list, show, or change them while the crawl runs"
     syntax = "[SLOT]"

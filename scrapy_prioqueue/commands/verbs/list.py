@@ -16,8 +16,6 @@ from scrapy_prioqueue.frontier.redis.operators.frontiers import FrontierFound, f
 
 
 class ListVerb(Verb):
-    """Lists the frontiers of the server."""
-
     name = "list"
     summary = "all frontiers of the server"
     examples = ("", "--json", "--url redis://redis.example:6379/0")

@@ -12,12 +12,13 @@ from pathlib import Path
 from scrapy import Request, Spider
 
 from scrapy_prioqueue.client.drafts import PushMaker
+from scrapy_prioqueue.client.plain_urls import Fingerprint
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import counted, number, warn
 from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, NO_SERVER, NOTHING, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.transfer import so_far
-from scrapy_prioqueue.commands.writing import Identity, LeftOut, identity_of, plan_of
+from scrapy_prioqueue.commands.writing import LeftOut, identity_of, plan_of
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
@@ -40,8 +41,6 @@ _ANY_URL = "https://shop.example/"
 
 
 class _MigrateVerb(Verb):
-    """Creates a frontier from a crawl that another scheduler has begun."""
-
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -148,8 +147,6 @@ def _try(context: Context, verb: str, records: Iterator[Record], count: int) -> 
 
 
 class MigrateFromScrapyRedisVerb(_MigrateVerb):
-    """Moves a crawl of scrapy-redis."""
-
     name = "migrate-from-scrapy-redis"
     summary = "create a frontier from the queue and the fingerprints of scrapy-redis"
     examples = ("--dry-run", "--allow-pickle")
@@ -209,8 +206,6 @@ class MigrateFromScrapyRedisVerb(_MigrateVerb):
 
 
 class MigrateFromJobdirVerb(_MigrateVerb):
-    """Moves a crawl of Scrapy's own scheduler."""
-
     name = "migrate-from-jobdir"
     summary = "create a frontier from a JOBDIR of Scrapy"
     syntax = "[DIR]"
@@ -236,7 +231,7 @@ class MigrateFromJobdirVerb(_MigrateVerb):
         return source
 
 
-def _refuse_settings(context: Context, own_fingerprint: Identity) -> None:
+def _refuse_settings(context: Context, own_fingerprint: Fingerprint) -> None:
     """Refuse settings with which workers would not continue the crawl."""
     home = context.config.seen_name
     if context.config.flush_on_start:

@@ -11,8 +11,6 @@ from scrapy_prioqueue.commands.writing import add_confirmation, confirm, operato
 
 
 class PauseVerb(Verb):
-    """Makes all workers start no more requests."""
-
     name = "pause"
     summary = "start no more requests, until resume"
     examples = ("",)
@@ -29,8 +27,6 @@ class PauseVerb(Verb):
 
 
 class ResumeVerb(Verb):
-    """Ends pause and drain."""
-
     name = "resume"
     summary = "continue after pause or drain"
     examples = ("",)
@@ -49,8 +45,6 @@ class ResumeVerb(Verb):
 
 
 class DrainVerb(Verb):
-    """Makes all workers drop new requests and fetch only pending ones."""
-
     name = "drain"
     summary = "fetch what is pending and drop new requests, until resume"
     examples = ("", "--yes")
@@ -69,8 +63,6 @@ class DrainVerb(Verb):
 
 
 class StopVerb(Verb):
-    """Makes every worker close."""
-
     name = "stop"
     summary = "close every worker once its requests in progress are done"
     examples = ("", "--reason maintenance --yes")

@@ -11,8 +11,6 @@ from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 
 
 class PeekVerb(Verb):
-    """Shows the next requests in serving order, without leasing them."""
-
     name = "peek"
     summary = "the next requests, in serving order"
     examples = ("", "-n 100", "--json")

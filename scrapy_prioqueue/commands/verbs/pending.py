@@ -48,8 +48,6 @@ class _Change:
 
 
 class MoveVerb(Verb):
-    """Moves requests to another tier."""
-
     name = "move"
     summary = "move pending requests whose URLs match to another tier"
     syntax = "PATTERN --tier TIER"
@@ -84,8 +82,6 @@ class MoveVerb(Verb):
 
 
 class RemoveVerb(Verb):
-    """Deletes requests."""
-
     name = "remove"
     summary = "remove pending requests whose URLs match from the crawl"
     syntax = "PATTERN"

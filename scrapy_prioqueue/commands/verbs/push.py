@@ -24,8 +24,6 @@ from scrapy_prioqueue.frontier.redis.operators.findings import State
 
 
 class PushVerb(Verb):
-    """Pushes requests."""
-
     name = "push"
     summary = "store requests, from the command line or a file"
     syntax = "[URL ...]"

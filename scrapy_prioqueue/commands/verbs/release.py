@@ -13,8 +13,6 @@ from scrapy_prioqueue.commands.writing import add_confirmation, confirm, operato
 
 
 class ReleaseVerb(Verb):
-    """Ends leases."""
-
     name = "release"
     summary = "take pages that never end from their workers, and give them to others"
     syntax = "ID ..."

@@ -15,8 +15,6 @@ MISSING = 'the report needs Jinja2: pip install "scrapy-prioqueue[dashboard]"'
 
 
 class ReportVerb(Verb):
-    """Writes a report."""
-
     name = "report"
     summary = "write an HTML report on the crawl, running or finished"
     examples = ("", "--output books.html", "--output - | gzip > books.html.gz")

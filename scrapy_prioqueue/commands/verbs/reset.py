@@ -12,8 +12,6 @@ from scrapy_prioqueue.commands.writing import add_confirmation, confirm, operato
 
 
 class ResetVerb(Verb):
-    """Deletes fingerprints, waiting requests, or everything."""
-
     name = "reset"
     summary = "delete fingerprints, waiting requests, or everything"
     syntax = "(--seen | --queue | --all)"

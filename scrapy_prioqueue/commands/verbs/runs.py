@@ -31,8 +31,6 @@ _STYLES = {"running": "green", "closed": "", "lost": "red"}
 
 
 class RunsVerb(Verb):
-    """Lists runs, or shows one."""
-
     name = "runs"
     summary = "runs of workers: times, pages, items, errors, why each was closed"
     syntax = "[RUN]"

@@ -22,8 +22,6 @@ WATCH_S, RETRY_S = 15.0, 1.0
 
 
 class ScaleVerb(Verb):
-    """Shows how many workers are useful, or stores that number in Redis repeatedly, for autoscalers."""
-
     name = "scale"
     summary = "how many workers are useful now, and why; for autoscalers"
     examples = ("", "--json", "--watch", "--watch 30 --json")

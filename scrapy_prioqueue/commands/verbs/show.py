@@ -12,8 +12,6 @@ from scrapy_prioqueue.commands.verb import FINE, Stop, Verb
 
 
 class ShowVerb(Verb):
-    """Shows one request in any state."""
-
     name = "show"
     summary = "everything known about a request, by its id"
     syntax = "ID"

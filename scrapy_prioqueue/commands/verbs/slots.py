@@ -25,8 +25,6 @@ NOT_BY_PENDING = (
 
 
 class SlotsVerb(Verb):
-    """Lists the slots."""
-
     name = "slots"
     summary = "slots, usually hosts: pending, leased, rate, best tier, when each may be served"
     examples = ("", "--sort leased -n 50")

@@ -39,8 +39,6 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 class StatusVerb(Verb):
-    """Shows a summary."""
-
     name = "status"
     summary = "requests by state, workers, rate and time left"
     examples = ("", "--name books", "--stats", "--json")

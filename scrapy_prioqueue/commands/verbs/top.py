@@ -72,8 +72,6 @@ class Meter:
 
 
 class TopVerb(Verb):
-    """Shows the summary repeatedly, in place on a terminal."""
-
     name = "top"
     summary = "live status; Ctrl-C quits"
     examples = ("", "--interval 5", "--json --count 1")

@@ -25,8 +25,6 @@ _STEP = 1000
 
 
 class ExportVerb(Verb):
-    """Writes a frontier."""
-
     name = "export"
     summary = "write the whole frontier as JSON Lines"
     syntax = "FILE"
@@ -61,8 +59,6 @@ class ExportVerb(Verb):
 
 
 class ImportVerb(Verb):
-    """Reads a frontier."""
-
     name = "import"
     summary = "create a frontier from an export"
     syntax = "FILE"

@@ -14,8 +14,6 @@ from scrapy_prioqueue.hints import frontier_command
 
 
 class WorkersVerb(Verb):
-    """Lists the workers."""
-
     name = "workers"
     summary = "workers: name with host and pid, last contact, requests held, rate"
     examples = ("", "--evict host-a:4711:9f3c")

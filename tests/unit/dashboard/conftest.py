@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from scrapy.settings import Settings
@@ -31,7 +30,7 @@ def context(redis_server: RedisServer, frontier_name: str) -> Iterator[Context]:
     context.close()
 
 
-def page_of(context: Context, host: str = "127.0.0.1", allowed_hosts: tuple[str, ...] = (), **live: Any) -> Page:
+def page_of(context: Context, host: str = "127.0.0.1", allowed_hosts: tuple[str, ...] = ()) -> Page:
     """Return a page whose values are always read anew."""
     board = Board(context)
     board.reading = type(board.reading)(context.inspector, interval_s=0.0, share=1.0)
