@@ -39,7 +39,6 @@ class Module:
 
     @cached_property
     def functions(self) -> Collection[str]:
-        """Names of its functions."""
         return {node.name for node in self.tree.body if isinstance(node, FunctionNode)}
 
     @cached_property
@@ -68,7 +67,6 @@ class Method:
 
     @cached_property
     def parents(self) -> Mapping[ast.AST, ast.AST]:
-        """The parent of each node."""
         return {child: node for node in ast.walk(self.node) for child in ast.iter_child_nodes(node)}
 
     @cached_property

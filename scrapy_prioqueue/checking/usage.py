@@ -62,10 +62,10 @@ class Usage:
         self.counters = set(self._find(lambda value: isinstance(value, ast.Call) and name_of(value.func) == "count"))
         """Names of iterators of `itertools.count()`."""
         found = list(code.definitions)
-        sets_on_exit: dict[str, set[str]] = {}
-        for method in found:
-            walk = _Walk(self, method, {}, frozenset())
-            sets_on_exit[method.name] = set() if method.is_async_or_generator else walk.on_exit
+        sets_on_exit = {
+            method.name: set() if method.is_async_or_generator else _Walk(self, method, {}, frozenset()).on_exit
+            for method in found
+        }
         walks = {method: _Walk(self, method, sets_on_exit, frozenset()) for method in found}
         on_entry = _on_entry(walks, roles)
         self.touches = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from types import TracebackType
 from typing import Any
 
 from scrapy.utils.request import fingerprint as fingerprint_of
@@ -217,7 +216,5 @@ class FrontierClient:
     def __enter__(self) -> FrontierClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

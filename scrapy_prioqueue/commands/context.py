@@ -57,7 +57,6 @@ class Context:
 
     @property
     def name(self) -> str:
-        """Name of the frontier."""
         return self.config.name
 
     @cached_property
@@ -69,7 +68,6 @@ class Context:
 
     @cached_property
     def inspector(self) -> Inspector:
-        """Reads the frontier."""
         return Inspector(self.link, self.name, lease_ttl_s=self.config.lease_ttl_s)
 
     def status(self) -> Status:
@@ -153,7 +151,6 @@ class Context:
         return crawler
 
     def close(self) -> None:
-        """Close the connections."""
         if "link" in self.__dict__:
             self.link.close()
 

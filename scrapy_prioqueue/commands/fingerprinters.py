@@ -58,7 +58,6 @@ class _WithMethods(RequestFingerprinterProtocol):
         self._spider = spider
 
     def fingerprint(self, request: Request) -> bytes:
-        """Return the fingerprint."""
         if isinstance(request.callback, NamedCallback):
             request = request.replace(callback=getattr(self._spider, request.callback.__name__, None))
         return self._fingerprinter.fingerprint(request)

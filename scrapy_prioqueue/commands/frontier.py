@@ -59,11 +59,9 @@ class FrontierCommand(ScrapyCommand):
         return "VERB [options]"
 
     def short_desc(self) -> str:
-        """Return the line for Scrapy's list of commands."""
         return "Inspect and control a shared crawl"
 
     def long_desc(self) -> str:
-        """Return the first paragraph of the help."""
         return (
             "Inspect and control the frontier of a shared crawl, whether workers are running or not."
             " 'scrapy frontier VERB --help' shows the options of a verb, with examples."
@@ -140,7 +138,6 @@ class FrontierCommand(ScrapyCommand):
         return True
 
     def run(self, args: list[str], opts: Namespace) -> None:
-        """Run the verb."""
         try:
             with _interruptible():
                 self.exitcode = self._run(opts)

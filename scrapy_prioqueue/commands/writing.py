@@ -120,13 +120,11 @@ class LeftOut:
         self._texts: list[str] = []
 
     def add(self, text: str) -> None:
-        """Count a request."""
         self.count += 1
         if self.count <= MOST_LEFT_OUT:
             self._texts.append(text)
 
     def clear(self) -> None:
-        """Begin anew."""
         self.count = 0
         self._texts.clear()
 

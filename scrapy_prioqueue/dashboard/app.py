@@ -66,7 +66,6 @@ class Page:
         self.live = Live(self.fragments)
 
     def app(self) -> ASGIApp:
-        """Return the application."""
         views = {
             "/": self._overview,
             "/workers": self._workers,

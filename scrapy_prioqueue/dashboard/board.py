@@ -165,7 +165,6 @@ class Board:
         return [replace(worker, leased=held.get(worker.name, 0)) for worker in status.workers]
 
     def slots(self, sort: Sorting | None) -> Reading[SlotsFound]:
-        """Return the first slots."""
         return self.reading.slots(SLOTS, sort)
 
     def budgets(self) -> Reading[BudgetSummary]:

@@ -17,28 +17,26 @@ class Seen:
 
     def __init__(self) -> None:
         self._epoch = ""
-        self._step_ms = 0
+        self._step_ms = 1
         self._lock = threading.Lock()
         self.samples: list[Sample] = []
 
     def add(self, status: Status) -> None:
         """Add a sample of a summary, unless the last one is too recent."""
-        with self._lock:
-            self._add(status)
-
-    def _add(self, status: Status) -> None:
-        if status.state.epoch != self._epoch:
-            self._epoch, self._step_ms, self.samples = status.state.epoch, 0, []
+        state, counts, tiers = status.state, status.counts, tuple(tier.pending for tier in status.tiers)
         # Time goes on after the end of a crawl, but nothing changes.
-        ms = status.state.ended_ms if status.state.has_ended else status.now_ms
-        step_ms = 1 if status.state.has_ended else max(1, self._step_ms)
-        if self.samples and ms < self.samples[-1].ms + step_ms:
-            return
-        counts, tiers = status.counts, tuple(tier.pending for tier in status.tiers)
-        self.samples.append(Sample(ms, counts["accepted"], delayed=counts["delayed"], done=counts["done"], tiers=tiers))
-        if len(self.samples) > MOST_SAMPLES:
-            self.samples = self.samples[::2]
-            self._step_ms = max(1, (self.samples[-1].ms - self.samples[0].ms) // (len(self.samples) - 1))
+        ms = state.ended_ms if state.has_ended else status.now_ms
+        with self._lock:
+            if state.epoch != self._epoch:
+                self._epoch, self._step_ms, self.samples = state.epoch, 1, []
+            if self.samples and ms < self.samples[-1].ms + (1 if state.has_ended else self._step_ms):
+                return
+            self.samples.append(
+                Sample(ms, counts["accepted"], delayed=counts["delayed"], done=counts["done"], tiers=tiers)
+            )
+            if len(self.samples) > MOST_SAMPLES:
+                self.samples = self.samples[::2]
+                self._step_ms = max(1, (self.samples[-1].ms - self.samples[0].ms) // (len(self.samples) - 1))
 
 
 def continued(recorded: Sequence[Sample], seen: Sequence[Sample]) -> Sequence[Sample]:

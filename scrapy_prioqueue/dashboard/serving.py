@@ -23,7 +23,6 @@ class _Server(uvicorn.Server):
         self._page = page
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop serving."""
         await self._page.live.close()
         await super().shutdown(sockets)
 

@@ -356,7 +356,6 @@ class Search:
         return self._names
 
     def close(self) -> None:
-        """Stop looking."""
         self._closed.set()
 
     def _run(self) -> None:

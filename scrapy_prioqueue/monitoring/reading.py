@@ -198,7 +198,6 @@ class FrontierReading:
                 part.tried_at = None
 
     def close(self) -> None:
-        """Close the connection."""
         self.inspector.link.close()
 
     def _part(self, name: Hashable, question: Question[Any], interval_s: float) -> _Part:

@@ -75,7 +75,6 @@ class Endpoint:
         threading.Thread(target=self._server.serve_forever, name="prioqueue metrics", daemon=True).start()
 
     def close(self) -> None:
-        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
 

@@ -147,30 +147,27 @@ class _Lifo(_Queue):
 class _Fifo(_Queue):
     """A folder of files, in which each request follows its size; `info.json` has the position of the oldest one."""
 
-    def _info(self) -> tuple[int, int]:
+    def _info(self) -> tuple[int, int, int]:
+        """Return the number of requests, and file and offset of the oldest one."""
         path = self.path / "info.json"
         try:
             info = json.loads(path.read_text())
-            self._noted = int(info["size"])
             number, _, offset = info["tail"]
+            return int(info["size"]), number, offset
         except FileNotFoundError:
-            self._noted = 0
-            number = min((int(chunk.name[1:]) for chunk in self.path.glob("q*")), default=0)
-            offset = 0
+            return 0, min((int(chunk.name[1:]) for chunk in self.path.glob("q*")), default=0), 0
         except (ValueError, TypeError, KeyError) as error:
             raise SourceError(f"{path} can't be read: {error!r}; restore it from a backup") from error
-        return number, offset
 
     @property
     def noted(self) -> int:
-        self._info()
-        return self._noted
+        return self._info()[0]
 
     def count(self) -> int:
         return sum(1 for _ in self.each())
 
     def each(self) -> Iterator[bytes]:
-        number, offset = self._info()
+        _, number, offset = self._info()
         while (path := self.path / f"q{number:05d}").is_file():
             with path.open("rb") as file:
                 file.seek(offset)

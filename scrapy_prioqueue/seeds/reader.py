@@ -103,7 +103,6 @@ class Reader:
         """Whether a key can't be read until an operator changes something."""
 
     def start(self) -> None:
-        """Begin to read."""
         self._runner = self._make_runner()
         self._look()
 
@@ -189,10 +188,11 @@ class Reader:
             self._host.note_empty()
         self._has_read = True
 
-    def _say(self, trouble: object, text: str) -> None:
+    def _say(self, trouble: object, text: str, **more: Any) -> None:
+        """Log an error once, as long as the trouble is the same."""
         if trouble != self._logged:
             self._logged = trouble
-            self._log.error(text)
+            self._log.error(text, **more)
 
     def _on_failed(self, failure: Failure, settled: list[Seed]) -> None:
         error = failure.value
@@ -206,9 +206,8 @@ class Reader:
             return
         if isinstance(error, FrontierRefused):
             self._say(str(error), f"Seeds are not read: {error}")
-        elif self._logged != repr(error):
-            self._logged = repr(error)
-            self._log.error("Unexpected error while reading seeds", exc_info=failure_to_exc_info(failure))
+        else:
+            self._say(repr(error), "Unexpected error while reading seeds", exc_info=failure_to_exc_info(failure))
         self.is_refused = True
         self._set_busy(False)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from scrapy_prioqueue.commands.verbs.top import FittedView, Meter, View
+from scrapy_prioqueue.commands.verbs.top import Meter, View
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
@@ -102,7 +102,7 @@ def test_workers_are_shown_on_low_terminals(
     console = Console(width=80, height=height, file=StringIO(), markup=False, force_terminal=True, color_system=None)
 
     with console.capture() as shown:
-        console.print(FittedView(View(status, 1.0, 1.0, 1.0)))
+        console.print(View(status, 1.0, 1.0, 1.0))
 
     lines = shown.get().splitlines()
     count = sum("host-a:" in line for line in lines)

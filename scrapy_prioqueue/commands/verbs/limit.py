@@ -34,7 +34,7 @@ class LimitVerb(Verb):
         what = "usually a host; *.example.com for all below, * for all"
         parser.add_argument("slot", nargs="?", metavar="SLOT", help=what)
         for what, words in LIMITS.items():
-            parser.add_argument(_option(what), metavar=words.metavar, help=words.help)
+            parser.add_argument(f"--{what}", metavar=words.metavar, help=words.help)
         parser.add_argument(
             "--reset", action="store_true", help="remove the operators' limits; the settings apply again"
         )
@@ -69,13 +69,9 @@ class LimitVerb(Verb):
         return _show(context, options.slot, has_changed=has_limit or options.open)
 
 
-def _option(what: str) -> str:
-    return f"--{what.replace('_', '-')}"
-
-
 def _wanted(options: Namespace) -> SlotLimit:
     given = {what: value for what in LIMITS if (value := getattr(options, what)) is not None}
-    return SlotLimit(**{what: SLOT_READERS[what](_option(what), value) for what, value in given.items()})
+    return SlotLimit(**{what: SLOT_READERS[what](f"--{what}", value) for what, value in given.items()})
 
 
 def _list(context: Context, options: Namespace) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from contextlib import suppress
-from dataclasses import fields
 from threading import Event
 
 from rich.console import Group, RenderableType
@@ -83,19 +82,17 @@ def drawing(advice: Advice, name: str) -> RenderableType:
         (name, "bold"), ": ", (counted(advice.workers, "worker"), "green"), f" useful, {number(advice.running)} running"
     )
     about = "≈" if advice.is_sampled else ""
+    held_back = {
+        "limits": advice.held_by_limits,
+        "budgets": advice.held_by_budgets,
+        "flood": advice.held_by_flood,
+    }
     facts: list[tuple[str, Cell]] = [
         ("why", advice.why),
         ("bound by", f"{advice.bound_by}; from {number(advice.least)} to {number(advice.most)} workers"),
         ("left", counted(advice.left, "request")),
         ("can start", f"{about}{number(advice.runnable)} in {duration(advice.drain_s)}, or in progress"),
-        *((f"held by {what}", about + number(count)) for what, count in held_back(advice) if count),
+        *((f"held by {what}", about + number(count)) for what, count in held_back.items() if count),
         ("rate", f"{rate(advice.done_per_s)} now, {rate(advice.per_worker_per_s)} for a worker with enough to do"),
     ]
     return Group(headline, "", pairs(facts))
-
-
-def held_back(advice: Advice) -> list[tuple[str, int]]:
-    """Return what holds back requests, with their number."""
-    prefix = "held_by_"
-    names = [field.name for field in fields(advice) if field.name.startswith(prefix)]
-    return [(name.removeprefix(prefix), getattr(advice, name)) for name in names]

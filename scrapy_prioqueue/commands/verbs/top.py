@@ -40,7 +40,6 @@ class Meter:
         self._latest: deque[Status] = deque()
 
     def add(self, status: Status) -> None:
-        """Add the next summary."""
         if self._latest and self._latest[-1].state.epoch != status.state.epoch:
             self._latest.clear()
         self._latest.append(status)
@@ -89,7 +88,7 @@ class TopVerb(Verb):
                 _repeat(context, options, first, lambda view: output.json_line(view.document))
             elif output.console.is_terminal:
                 with Live(console=output.console, screen=True, auto_refresh=False) as live:
-                    _repeat(context, options, first, lambda view: live.update(FittedView(view), refresh=True))
+                    _repeat(context, options, first, lambda view: live.update(view, refresh=True))
             else:
                 _repeat(context, options, first, lambda view: output.show(view.drawing(), ""))
         return FINE
@@ -97,7 +96,7 @@ class TopVerb(Verb):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One update of the display.
+    """One update of the display, with as many workers as the height of the terminal allows.
 
     Args:
         status: the latest summary.
@@ -129,27 +128,20 @@ class View:
             line = Text(clean(f"{self.trouble}; trying again; below is the last summary"), style="red")
         return Group(line, "", drawing(self.status, max_workers=max_workers, rate_of_workers="rate", without=without))
 
-
-class FittedView:
-    """An update that fits the height of the terminal, with as many workers as possible."""
-
-    def __init__(self, view: View) -> None:
-        self._view = view
-
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw the update without its less important parts, if there is no room for some workers otherwise."""
-        height, count = options.max_height, len(self._view.status.workers)
+        height, count = options.max_height, len(self.status.workers)
         natural = options.update(height=None)
 
         def fits(workers: int, omitted: int) -> bool:
-            drawn = self._view.drawing(workers, without=LESS_IMPORTANT[:omitted])
+            drawn = self.drawing(workers, without=LESS_IMPORTANT[:omitted])
             return len(console.render_lines(drawn, natural, pad=False)) <= height
 
         most = len(LESS_IMPORTANT)
         omitted = next((each for each in range(most + 1) if fits(min(count, LEAST_WORKERS), each)), most)
         # As many workers as fit: the first number that doesn't, less one.
         workers = bisect_left(range(1, count + 1), 1, key=lambda each: not fits(each, omitted))
-        yield self._view.drawing(max(1, workers), without=LESS_IMPORTANT[:omitted])
+        yield self.drawing(max(1, workers), without=LESS_IMPORTANT[:omitted])
 
 
 def _repeat(context: Context, options: Namespace, status: Status, show: Callable[[View], object]) -> None:
