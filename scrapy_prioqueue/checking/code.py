@@ -30,7 +30,6 @@ class Module:
 
     Args:
         file: shown in findings.
-        tree: its syntax tree.
     """
 
     def __init__(self, file: str, tree: ast.Module) -> None:

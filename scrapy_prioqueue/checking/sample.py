@@ -61,9 +61,7 @@ def sample(
     """Download pages with a spider, and judge the requests that are found on them by the codec.
 
     Args:
-        urls: of the pages.
         callback: name of the method that gets the pages; empty for the default.
-        arguments: of the spider.
 
     Raises:
         NotStarted: the spider can't be started.

@@ -139,7 +139,6 @@ class PushMaker:
     """Makes pushes of requests.
 
     Args:
-        policy: gives ranks.
         fingerprint: the fingerprinter of the spider.
         shared: fields of all requests that are given as URLs or mappings.
         has_rules: whether the tier may depend on the URL.

@@ -22,9 +22,7 @@ class PlainUrls:
     """Encodes requests that differ only in their URL.
 
     Args:
-        codec: encodes `model`.
         model: a request with all attributes but the URL.
-        fingerprint: returns the fingerprint of a request.
         slot: under which the requests are stored, None for their host.
     """
 

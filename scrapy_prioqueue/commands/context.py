@@ -35,8 +35,6 @@ class Context:
         config: the validated settings, including the spider's.
         settings: Scrapy's settings, from which `config` was read.
         spider_class: class of the frontier's spider; None if the settings identify the frontier without one.
-        output: where to write.
-        arguments: of the spider.
     """
 
     def __init__(

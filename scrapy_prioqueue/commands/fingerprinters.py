@@ -28,11 +28,6 @@ def equip(
 ) -> RequestFingerprinterProtocol:
     """Give a crawler the spider and the downloader middlewares, from which scrapy-poet learns what callbacks need.
 
-    Args:
-        crawler: that never crawls.
-        fingerprinter: made for it.
-        arguments: of the spider.
-
     Returns:
         The fingerprinter, for requests whose callbacks are names, too.
 

@@ -58,7 +58,6 @@ class Question:
     """A change that somebody is asked to confirm.
 
     Args:
-        action: what is to be done.
         letters: the dead letters that were counted; only these are changed, even if more match by then.
     """
 
@@ -100,7 +99,6 @@ class Access:
         host: address that the server listens on.
         allowed_hosts: further names under which browsers reach it.
         place: differs from that of any other dashboard on this host; browsers send a cookie to all ports of a host.
-        clock: seconds that never go back.
     """
 
     def __init__(

@@ -49,12 +49,7 @@ ACTIONS = {"replay": "Put back", "purge": "Delete"}
 
 
 class Page:
-    """Answers requests.
-
-    Args:
-        board: the data.
-        access: who may do what.
-    """
+    """Answers requests."""
 
     def __init__(self, board: Board, access: Access) -> None:
         self._board = board

@@ -55,8 +55,6 @@ class Frame:
     """The part that every view shows.
 
     Args:
-        name: of the frontier.
-        address: of the server.
         status: None if there is no such frontier, or nothing was read yet.
         age_s: seconds since it was read; None if it never was.
         trouble: why it can't be read now; empty if it can.
@@ -124,11 +122,7 @@ class Letters:
 
 
 class Board:
-    """The data of all views.
-
-    Args:
-        context: the frontier, and settings of its project.
-    """
+    """The data of all views."""
 
     def __init__(self, context: Context) -> None:
         self.context = context

@@ -34,7 +34,6 @@ class Finding:
     """One thing that holds a crawl back, or that its operator should know.
 
     Args:
-        text: a sentence.
         command: the command that helps; empty if there is nothing to do.
     """
 

@@ -30,7 +30,6 @@ class Step:
 
     Args:
         title: what happened.
-        text: more about it.
         at_ms: when, 0 if unknown.
         kind: past, now or next.
     """
@@ -48,7 +47,6 @@ class Life:
     Args:
         url: `UNREADABLE` if its payload is.
         steps: in order.
-        facts: its fields.
         traceback: of a dead letter; empty if there is none.
     """
 

@@ -33,12 +33,7 @@ class FrontierMissing(PrioQueueError):
 
 
 class Adviser:
-    """Reads a frontier and says how many workers are useful.
-
-    Args:
-        config: the settings of the project.
-        clock: seconds that never go back.
-    """
+    """Reads a frontier and says how many workers are useful."""
 
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._config = config

@@ -384,10 +384,8 @@ class FleetCollector:
     """Reads the metrics of frontiers and their server; called by the threads that serve them.
 
     Args:
-        names: returns the names of the frontiers.
         report: called with a text when something can't be read.
         lease_ttl_s: seconds for which a silent worker counts as alive.
-        seeds_keys: keys of seeds.
     """
 
     def __init__(

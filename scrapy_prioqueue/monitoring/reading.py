@@ -76,12 +76,7 @@ class _Part:
 
 
 class _Allowance:
-    """The server's time that readings may take: a share of the time that passes.
-
-    Args:
-        share: of the server's time.
-        clock: seconds that never go back.
-    """
+    """The server's time that readings may take: a share of the time that passes."""
 
     def __init__(self, share: float, clock: Callable[[], float]) -> None:
         self._share = share
@@ -124,12 +119,10 @@ class FrontierReading:
     thread reads it first. Without viewers nothing is read.
 
     Args:
-        inspector: reads the frontier.
         seeds_keys: keys of seeds that the status includes.
         interval_s: least seconds between two readings of the same value.
         share: part of the server's time that all readings together may take.
         first_wait_s: seconds to wait for a value that was never read.
-        clock: seconds that never go back.
     """
 
     def __init__(
@@ -168,7 +161,6 @@ class FrontierReading:
 
         Args:
             name: of the value, the same for all viewers of it.
-            question: reads it.
             interval_s: least seconds between two readings of it, if longer than that of the others.
             wait_s: seconds to wait for a value that is not due; a value that was never read is always waited for.
         """

@@ -98,8 +98,6 @@ class Work:
         epoch: identifies the crawl.
         is_lost: the crawl of the last reading has vanished, so the server has probably lost it.
         is_paused: by an operator.
-        pending: number of pending requests.
-        leased: number of leased requests.
         is_due_soon: a delayed request is due, or will be soon.
         has_seeds: seeds wait for a worker.
         is_starting: a worker has joined just now, hasn't read all start requests, or runs handlers of signals.
@@ -249,7 +247,6 @@ class Scaler:
     restore what a server has lost.
 
     Args:
-        goals: what the operators want.
         lease_ttl_s: seconds for which a silent worker counts as alive.
     """
 

@@ -28,7 +28,6 @@ class JobDir(Source):
     """The requests and fingerprints in a job directory.
 
     Args:
-        path: of the directory.
         are_lifo: whether queues in SQLite files are served newest first: those of start requests, and the others.
     """
 

@@ -19,12 +19,8 @@ class ScrapyRedisCrawl(Source):
     """The requests and fingerprints of scrapy-redis under two keys.
 
     Args:
-        link: to its server.
-        queue_key: of the requests.
-        seen_key: of the fingerprints.
         order: in which a list is served, "fifo" or "lifo"; None if unknown.
         without_requests: the queue is not read; its key is missing if nothing is pending.
-        without_fingerprints: the fingerprints are not read.
     """
 
     formats = OF_SCRAPY_REDIS

@@ -65,12 +65,9 @@ class Reader:
     """Takes seeds in batches, one call to the server at a time.
 
     Args:
-        store: the keys.
         make_runner: returns a runner for the store alone, which is closed with it.
         host: turns the seeds into requests.
         batch_size: entries taken at once. If the worker is killed right after, they wait until its lease time is over.
-        clock: monotonic, in seconds.
-        spider: for log records.
     """
 
     def __init__(

@@ -31,7 +31,6 @@ class Series:
         path: for SVG; empty if there is nothing to draw.
         most: its largest value, as text.
         latest: its last value, as text.
-        color: number of its color.
     """
 
     name: str

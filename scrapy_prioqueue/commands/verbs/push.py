@@ -120,12 +120,7 @@ def _why_no_method(kind: type[Spider] | None, name: object) -> str | None:
 
 
 class _Source:
-    """The input: URLs from the command line, then the lines of a file.
-
-    Args:
-        file: None without a file.
-        kind: class of the spider, None if unknown.
-    """
+    """The input: URLs from the command line, then the lines of a file."""
 
     def __init__(self, urls: Sequence[str], file: BinaryIO | None, kind: type[Spider] | None) -> None:
         self._urls = urls

@@ -99,9 +99,6 @@ class View:
     """One update of the display, with as many workers as the height of the terminal allows.
 
     Args:
-        status: the latest summary.
-        done_per_s: None if unknown.
-        accepted_per_s: None if unknown.
         interval_s: seconds until the next update.
         trouble: why the summary is outdated, empty if it is current.
     """
