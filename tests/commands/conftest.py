@@ -17,6 +17,12 @@ from scrapy.settings import Settings
 from scrapy_prioqueue.commands.frontier import FrontierCommand
 from tests.support.servers import RedisServer
 
+PROGRAM = (
+    "from scrapy.cmdline import execute; from scrapy.settings import Settings;"
+    " execute(settings=Settings({'COMMANDS_MODULE': 'scrapy_prioqueue.commands'}))"
+)
+"""Scrapy's command line without a project; the entry point needs an installed package, a module of commands doesn't."""
+
 
 @dataclass(frozen=True)
 class Ran:

@@ -23,17 +23,11 @@ from scrapy_prioqueue.commands.verbs import VERBS
 from scrapy_prioqueue.commands.verbs.check import CheckVerb
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES
-from tests.commands.conftest import Run
+from tests.commands.conftest import PROGRAM, Run
 from tests.commands.requests import page
 from tests.contract.backends import RedisBackend, push
 from tests.docs.markdown import REFERENCE, rows
 from tests.support.servers import RedisServer
-
-PROGRAM = (
-    "from scrapy.cmdline import execute; from scrapy.settings import Settings;"
-    " execute(settings=Settings({'COMMANDS_MODULE': 'scrapy_prioqueue.commands'}))"
-)
-"""Scrapy's command line without a project; the entry point needs an installed package, a module of commands doesn't."""
 
 ARGUMENTS = {"find": ("product",), "show": ("1",), "explain": ("https://a.example/",)}
 """What verbs can't do without."""

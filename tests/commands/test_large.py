@@ -15,11 +15,9 @@ from scrapy_prioqueue.frontier.redis.operators import requests as reading
 from scrapy_prioqueue.frontier.redis.operators.checkup import frontier_findings
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from tests.commands.conftest import Run
-from tests.commands.requests import page
+from tests.commands.requests import TIERS, page
 from tests.contract.backends import RedisBackend, ack
 from tests.support.servers import RedisServer
-
-TIERS = ("urgent", "high", "normal", "low")
 
 POLICIES = {
     "one line": Policy(),

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from scrapy_prioqueue.frontier.base import Ack, Demand, Push, Spent
-from scrapy_prioqueue.frontier.labels import Label, labelled
+from scrapy_prioqueue.frontier.base import Ack, Demand, Spent
 from scrapy_prioqueue.frontier.policy import Budget, Closing, Policy, SlotLimit, Throttle
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from tests.commands.conftest import Run
-from tests.commands.requests import page
+from tests.commands.requests import page, with_budgets
 from tests.contract.backends import RedisBackend, Worker
 from tests.support.servers import RedisServer
 
@@ -20,12 +19,6 @@ LIMITS = Policy(
     slots={"*.shop.example": SlotLimit(delay=0.5, concurrency=2, burst=3), "*": SlotLimit(concurrency=8)},
     throttle=Throttle(start_delay_s=0.2),
 )
-
-
-def kept(url: str, *keys: str, is_rendered: bool = False) -> Push:
-    """Return a push of a request with budget keys."""
-    made = page(url)
-    return replace(made, payload=labelled(made.payload, Label(is_rendered, keys)))
 
 
 def lines(text: str) -> list[list[str]]:
@@ -205,8 +198,8 @@ def worker(backend: RedisBackend) -> Worker:
     policy = Policy(budgets={"*": Budget(pages=4, bytes=1_000_000_000), "big.example": Budget(renders=2, seconds=90)})
     worker = backend.join("w1", policy=policy, clock=None)
     worker.commit(
-        *(kept(f"https://www.small.example/{number}", "small.example") for number in range(6)),
-        *(kept(f"https://big.example/{number}", "big.example", is_rendered=True) for number in range(1)),
+        *(with_budgets(f"https://www.small.example/{number}", "small.example") for number in range(6)),
+        *(with_budgets(f"https://big.example/{number}", "big.example", is_rendered=True) for number in range(1)),
     )
     leases = worker.lease(3)
     worker.send(*(Ack(lease.lease_id, 1, Spent(500_000_000, 60_000)) for lease in leases), demand=None)
@@ -269,7 +262,7 @@ def test_budget_without_budgets_of_the_workers_is_warned_of(run: Run, backend: R
 def test_odd_keys_are_shown_so_that_a_row_stays_a_row(run: Run, backend: RedisBackend) -> None:
     keys = ("a\nb", "\x1b[2J", "  ", " c")
     worker = backend.join("w1", policy=Policy(budgets={"*": Budget(pages=1)}), clock=None)
-    worker.commit(*(kept(f"https://www.small.example/{number}", key) for number, key in enumerate(keys * 2)))
+    worker.commit(*(with_budgets(f"https://www.small.example/{number}", key) for number, key in enumerate(keys * 2)))
     worker.lease(9)
 
     listed = run("budget").out.splitlines()[2:]

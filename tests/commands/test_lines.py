@@ -16,11 +16,9 @@ from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.session import Calls, Session
 from tests.commands.conftest import Run
-from tests.commands.requests import page
+from tests.commands.requests import TIERS, page
 from tests.contract.backends import RedisBackend, Worker, ack, release
 from tests.support.servers import RedisServer
-
-TIERS = ("urgent", "high", "normal", "low")
 
 POLICIES = {
     "one line": Policy(),

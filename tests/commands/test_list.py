@@ -10,11 +10,9 @@ from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.frontiers import frontier_names
 from tests.commands.conftest import Run
-from tests.commands.requests import page
+from tests.commands.requests import TIERS, page
 from tests.contract.backends import RedisBackend, ack, fail
 from tests.support.servers import RedisServer
-
-TIERS = ("urgent", "high", "normal", "low")
 
 
 def listed(run: Run, name: str, *options: str) -> dict[str, Any]:

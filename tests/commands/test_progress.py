@@ -23,11 +23,10 @@ from scrapy_prioqueue.frontier.redis.operators.exporter import Exporter
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.operators.requests import Requests
 from tests.commands.conftest import Run
-from tests.commands.requests import page
+from tests.commands.requests import TIERS, page
 from tests.contract.backends import RedisBackend, Worker, fail, is_balanced
 from tests.support.servers import RedisServer
 
-TIERS = ("urgent", "high", "normal", "low")
 MANY = 500
 
 

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from scrapy_prioqueue.frontier.base import Ack, Demand, Push, Spent
-from scrapy_prioqueue.frontier.labels import Label, labelled
+from scrapy_prioqueue.frontier.base import Ack, Demand, Spent
 from scrapy_prioqueue.frontier.policy import Budget, Closing, Policy, SlotLimit, Throttle
 from scrapy_prioqueue.frontier.policy_parts import PARTS
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.operators import budgets
 from tests.commands.conftest import Run
-from tests.commands.requests import page
+from tests.commands.requests import TIERS, page, with_budgets
 from tests.contract.backends import RedisBackend, Worker
 from tests.support.servers import RedisServer
 
-TIERS = ("urgent", "high", "normal", "low")
 EVERYTHING = Policy(
     slots={
         "slow.example": SlotLimit(delay=100, burst=1),
@@ -34,20 +31,14 @@ EVERYTHING = Policy(
 )
 
 
-def kept(key: str, url: str, **fields: Any) -> Push:
-    """Return a push of a request with a budget key."""
-    made = page(url, **fields)
-    return replace(made, payload=labelled(made.payload, Label(is_rendered=False, keys=[key])))
-
-
 @pytest.fixture
 def worker(backend: RedisBackend) -> Worker:
     """On a crawl with everything there is, by the server's clock."""
     worker = backend.join("w1", tiers=TIERS, policy=EVERYTHING, clock=None)
     worker.commit(
-        *(kept("slow", f"https://slow.example/{number}", tier=number % 2) for number in range(9)),
-        *(kept("shop", f"https://a.shop.example/{number}", tier=2) for number in range(9)),
-        *(kept("other", f"https://other.example/{number}", tier=3) for number in range(9)),
+        *(with_budgets(f"https://slow.example/{number}", "slow", tier=number % 2) for number in range(9)),
+        *(with_budgets(f"https://a.shop.example/{number}", "shop", tier=2) for number in range(9)),
+        *(with_budgets(f"https://other.example/{number}", "other", tier=3) for number in range(9)),
     )
     leases = worker.lease(3)
     assert len(leases) == 3
@@ -111,7 +102,7 @@ def test_status_before_a_flood_and_with_little_memory(
 def test_a_flood_at_the_pending_limit_is_shown_as_such(run: Run, backend: RedisBackend) -> None:
     policy = Policy(slots={"*": SlotLimit(delay=3600.0)}, high_water=20, low_water=5, pending_limit=30, discovery=[1])
     worker = backend.join("w1", tiers=("high", "low"), policy=policy)
-    worker.commit(*(kept("job", f"https://a.example/{number}", tier=1) for number in range(30)))
+    worker.commit(*(with_budgets(f"https://a.example/{number}", "job", tier=1) for number in range(30)))
     worker.ask()
 
     why = "30 or more pending requests; discovery continues below that"
@@ -225,9 +216,9 @@ def test_status_and_slots_show_that_a_slot_was_closed(run: Run, backend: RedisBa
 
 def test_explain_shows_budgets(run: Run, backend: RedisBackend, frontier_name: str) -> None:
     worker = backend.join("w1", policy=Policy(budgets={"*": Budget(pages=2)}), clock=None)
-    worker.commit(*(kept("a", f"https://a.example/{number}") for number in range(2)))
+    worker.commit(*(with_budgets(f"https://a.example/{number}", "a") for number in range(2)))
     assert len(worker.lease(9)) == 2
-    worker.commit(kept("a", "https://a.example/late"))
+    worker.commit(with_budgets("https://a.example/late", "a"))
 
     assert reasons(run, "https://a.example/late")["budget"] == (
         "over budget a (pages 2 of 2), so it becomes a dead letter when its turn comes:"

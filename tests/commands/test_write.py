@@ -20,20 +20,13 @@ from scrapy_prioqueue.codec.detached import DetachedCodec
 from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD, Push
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.seen import SeenPolicy
-from tests.commands.conftest import Run
-from tests.commands.requests import page
+from tests.commands.conftest import PROGRAM, Run
+from tests.commands.requests import TIERS, page
 from tests.contract.backends import RedisBackend, Worker, ack, fail, is_balanced
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
 
-TIERS = ("urgent", "high", "normal", "low")
 URL = "https://a.example/1"
-
-PROGRAM = (
-    "from scrapy.cmdline import execute; from scrapy.settings import Settings;"
-    " execute(settings=Settings({'COMMANDS_MODULE': 'scrapy_prioqueue.commands'}))"
-)
-"""What `scrapy` runs."""
 
 IMPORTING = (
     "import json, sys; from scrapy_prioqueue.frontier.redis.operators.importer import Importer;"
