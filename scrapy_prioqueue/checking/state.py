@@ -91,7 +91,7 @@ class _State:
         return not is_seen_or_merged and all(read.method is write.method for read in self.of_pages)
 
     def finding(self) -> CodeFinding | None:
-        """Return what several workers make of this state, None if nothing."""
+        """Return the finding about this state, None if there is none."""
         if self.takes:
             return self._taken()
         if not self.writes:

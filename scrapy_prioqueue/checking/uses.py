@@ -1,4 +1,4 @@
-"""What becomes of a value that a method reads: a request, an item, a log line, a condition."""
+"""How a value that a method reads is used: in a request, an item, a log line, a condition."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Uses:
         self._method = method
 
     def of(self, node: ast.AST, followed: set[str] | None = None) -> set[Use]:
-        """Return what becomes of the value of an expression, also through local variables.
+        """Return how the value of an expression is used, also through local variables.
 
         Args:
             followed: names of the variables that were followed before.
@@ -37,7 +37,7 @@ class Uses:
         return {"other"}
 
     def _in_expression(self, parent: ast.AST, node: ast.AST, followed: set[str]) -> set[Use] | None:
-        """Return what an expression makes of a part of it, None if that depends on what contains the expression."""
+        """Return how an expression uses a part of it, None if that depends on the expression around it."""
         match parent:
             case ast.Call() if node is not parent.func:
                 return self._in_call(parent, followed)
@@ -80,7 +80,7 @@ class Uses:
         return {"other"}
 
     def _of_names(self, target: ast.AST, followed: set[str]) -> set[Use]:
-        """Return what becomes of the local variables of a target."""
+        """Return how the local variables of a target are used."""
         names = {inner.id for inner in ast.walk(target) if isinstance(inner, ast.Name)} & set(self._method.locals)
         found: set[Use] = set() if names else {"other"}
         for name in names - followed:

@@ -266,7 +266,7 @@ class Page:
         )
 
     def _answered(self, question: Question | None) -> str:
-        """Do what was confirmed, and return what was done."""
+        """Make a confirmed change, and return what was done."""
         if question is None:
             return "Nothing was changed: this was answered before, or is too old. Select the dead letters again."
         return (self._board.replay if question.action == "replay" else self._board.purge)(question.letters)

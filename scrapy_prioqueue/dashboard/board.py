@@ -37,6 +37,9 @@ LETTERS_READ = 20_000
 LETTERS_CHANGED = 10_000
 """Maximum number of dead letters that one form changes."""
 
+LOOK_LIMIT = 2000
+"""Maximum number of slots that are all read; of more, only some are read, unless the sorting requires all."""
+
 SLOW_INTERVAL_S = 5.0
 """Seconds between two readings of a value that changes slowly."""
 
@@ -126,12 +129,13 @@ class Board:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.reading = FrontierReading(context.inspector, seeds_keys=context.config.seeds_keys, first_wait_s=WAIT_S)
+        self.reading = FrontierReading(context.inspector, first_wait_s=WAIT_S)
         self._seen = Seen()
 
     def frame(self) -> Frame:
         """Return the state of the crawl."""
-        read = self.reading.status()
+        seeds_keys = self.context.config.seeds_keys
+        read = self.reading.get("status", lambda inspector: inspector.status(seeds_keys))
         status = read.value
         if status is not None:
             self._seen.add(status)
@@ -159,7 +163,7 @@ class Board:
         return [replace(worker, leased=held.get(worker.name, 0)) for worker in status.workers]
 
     def slots(self, sort: Sorting | None) -> Reading[SlotsFound]:
-        return self.reading.slots(SLOTS, sort)
+        return self.reading.get(("slots", sort), lambda inspector: inspector.slots(SLOTS, sort, look_limit=LOOK_LIMIT))
 
     def budgets(self) -> Reading[BudgetSummary]:
         """Return the budget keys nearest to their caps."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from scrapy_prioqueue.errors import FrontierUnavailable, PrioQueueError
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operators.findings import SlotsFound, Sorting, Status
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 
 SHARE = 0.0075
@@ -25,9 +24,6 @@ MOST_REST_S = 30.0
 
 FIRST_WAIT_S = 10.0
 """Seconds to wait for a value that was never read."""
-
-LOOK_LIMIT = 2000
-"""Maximum number of slots that are all read; of more, only some are read, unless the sorting requires all."""
 
 MOST_PARTS = 100
 """Maximum number of values that are kept; those that were asked for longest ago are dropped."""
@@ -119,7 +115,6 @@ class FrontierReading:
     thread reads it first. Without viewers nothing is read.
 
     Args:
-        seeds_keys: keys of seeds that the status includes.
         interval_s: least seconds between two readings of the same value.
         share: part of the server's time that all readings together may take.
         first_wait_s: seconds to wait for a value that was never read.
@@ -129,14 +124,12 @@ class FrontierReading:
         self,
         inspector: Inspector,
         *,
-        seeds_keys: Sequence[str] = (),
         interval_s: float = 1.0,
         share: float = SHARE,
         first_wait_s: float = FIRST_WAIT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.inspector = inspector
-        self._seeds_keys = seeds_keys
         self._interval_s = interval_s
         self._first_wait_s = first_wait_s
         self._allowance = _Allowance(share, clock)
@@ -145,14 +138,6 @@ class FrontierReading:
         self._changed = threading.Condition()
         self._is_reading = False
         self._trouble = ""
-
-    def status(self) -> Reading[Status]:
-        """Return the summary; its value is None if there is no such frontier."""
-        return self.get("status", lambda inspector: inspector.status(self._seeds_keys))
-
-    def slots(self, limit: int, sort: Sorting | None = None) -> Reading[SlotsFound]:
-        """Return the first slots in that order; see `Inspector.slots`."""
-        return self.get(("slots", limit, sort), lambda inspector: inspector.slots(limit, sort, look_limit=LOOK_LIMIT))
 
     def get(
         self, name: Hashable, question: Question[T | None], *, interval_s: float = 0.0, wait_s: float = 0.0
@@ -188,9 +173,6 @@ class FrontierReading:
         with self._changed:
             for part in self._parts.values():
                 part.tried_at = None
-
-    def close(self) -> None:
-        self.inspector.link.close()
 
     def _part(self, name: Hashable, question: Question[Any], interval_s: float) -> _Part:
         part = self._parts.pop(name, None) or _Part(question, interval_s)

@@ -36,7 +36,7 @@ class Source(ABC):
     """In which requests may be serialized."""
 
     usual_identity: ClassVar[str | None] = None
-    """Whose fingerprints there are if no pending request tells, None if that can't be known."""
+    """Whose fingerprints they are if no pending request shows it; None if that is unknown."""
 
     was_killed: bool = False
     """The crawl's software wasn't closed gracefully, so requests in progress and the last fingerprints are lost."""

@@ -92,7 +92,7 @@ def checked_url(name: str, value: Any) -> str:
     """Check and return a URL from another program.
 
     Raises:
-        SeedError: it is none.
+        SeedError: it isn't a URL that may be fetched.
     """
     url = _text(name, value)
     if _CONTROL.search(url):

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.findings import Status
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
-from scrapy_prioqueue.monitoring.reading import BUSY, FrontierReading
+from scrapy_prioqueue.monitoring.reading import BUSY, FrontierReading, Reading
 from tests.contract.backends import RedisBackend, push
 from tests.support.clocks import Clock
 from tests.support.servers import RedisServer, StartServer
@@ -37,11 +38,15 @@ def calls_of(client: Any, command: str) -> int:
     return int(found["calls"])
 
 
+def status_of(reading: FrontierReading) -> Reading[Status]:
+    return reading.get("status", Inspector.status)
+
+
 def test_status_and_slots_are_those_of_the_inspector(inspector: Inspector, backend: RedisBackend) -> None:
     backend.join("w1").commit(push("1"), push("2"))
     reading = FrontierReading(inspector)
 
-    status, slots = reading.status(), reading.slots(5)
+    status, slots = status_of(reading), reading.get("slots", lambda inspector: inspector.slots(5))
 
     assert status.value is not None and status.value.counts["pending"] == 2
     assert slots.value is not None and slots.value.slots[0].pending == 2
@@ -49,7 +54,7 @@ def test_status_and_slots_are_those_of_the_inspector(inspector: Inspector, backe
 
 
 def test_missing_frontier_is_no_trouble(inspector: Inspector) -> None:
-    found = FrontierReading(inspector).status()
+    found = status_of(FrontierReading(inspector))
 
     assert (found.value, found.trouble) == (None, "")
     assert found.age_s is not None
@@ -60,14 +65,14 @@ def test_viewers_share_a_reading(inspector: Inspector, backend: RedisBackend, cl
     reading = FrontierReading(inspector, clock=clock)
     before = calls_of(client, "info")
     with ThreadPoolExecutor(20) as viewers:
-        found = list(viewers.map(lambda _: reading.status(), range(100)))
+        found = list(viewers.map(lambda _: status_of(reading), range(100)))
 
     assert len({id(each.value) for each in found}) == 1
     # Two for the processor time, two for the status.
     assert calls_of(client, "info") - before == 5
 
     clock.now += 1.0
-    assert reading.status().value is not found[0].value
+    assert status_of(reading).value is not found[0].value
 
 
 def test_value_rests_as_long_as_its_cost_requires(inspector: Inspector, clock: Clock) -> None:
@@ -156,12 +161,12 @@ def test_server_that_is_away_leaves_the_last_values(
     backend.join("w1").commit(push("1"))
     backend.close()
     reading = FrontierReading(Inspector(Link(server.url, timeout_s=1), frontier_name), clock=clock)
-    before = reading.status()
+    before = status_of(reading)
     reading.get("other", lambda _: 1)
 
     server.stop()
     clock.now += 5.0
-    away, other = reading.status(), reading.get("other", lambda _: 1)
+    away, other = status_of(reading), reading.get("other", lambda _: 1)
 
     assert away.value is before.value and away.age_s == 5.0
     assert server.url.removeprefix("redis://").partition("/")[0] in away.trouble
@@ -169,10 +174,10 @@ def test_server_that_is_away_leaves_the_last_values(
 
     server.start()
     clock.now += 2.0
-    back = reading.status()
+    back = status_of(reading)
     assert back.age_s == 0 and not back.trouble
     assert back.value is not None and back.value.counts["pending"] == 1
-    reading.close()
+    reading.inspector.link.close()
 
 
 def test_value_that_cannot_be_read_is_no_trouble_for_others(inspector: Inspector, clock: Clock) -> None:
