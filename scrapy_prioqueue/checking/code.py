@@ -59,6 +59,14 @@ class Method:
         """Return the place of a part of it."""
         return self.module.file, node.lineno
 
+    def is_own(self, node: ast.AST) -> bool:
+        """Return whether an expression is the spider."""
+        return isinstance(node, ast.Name) and (node.id == self.own or node.id in self.made)
+
+    def attribute(self, node: ast.AST) -> str:
+        """Return the name of an attribute of the spider: `x` of `self.x`; empty for anything else."""
+        return node.attr if isinstance(node, ast.Attribute) and self.is_own(node.value) else ""
+
     @cached_property
     def requests(self) -> Sequence[ast.Call]:
         """The calls that make requests."""
@@ -272,6 +280,18 @@ def name_of(node: ast.AST) -> str:
     if isinstance(node, ast.Name):
         return node.id
     return node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def text_in(node: ast.AST | None) -> str:
+    """Return a text that is written out; empty for anything else."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
+    """Return an argument that is given by its position or its name."""
+    if len(call.args) > position:
+        return call.args[position]
+    return next((word.value for word in call.keywords if word.arg == name), None)
 
 
 def dotted(node: ast.AST) -> str:

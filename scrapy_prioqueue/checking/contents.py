@@ -5,10 +5,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from scrapy_prioqueue.checking.code import Method, SpiderCode, assignments, dotted, is_request, is_response, name_of
+from scrapy_prioqueue.checking.code import (
+    Method,
+    SpiderCode,
+    assignments,
+    dotted,
+    is_request,
+    is_response,
+    name_of,
+    text_in,
+)
 from scrapy_prioqueue.checking.findings import CodeFinding, found
 from scrapy_prioqueue.checking.handles import handle_of, handles_of
-from scrapy_prioqueue.checking.roles import Roles, is_own
+from scrapy_prioqueue.checking.roles import Roles
 
 _SECTION = "callbacks-and-values"
 _HOLDERS = {"meta", "cb_kwargs"}
@@ -69,11 +78,7 @@ def _not_a_method(value: ast.expr, method: Method) -> tuple[str, str]:
         return "a lambda", remedy
     if isinstance(value, ast.Call) and name_of(value.func) == "partial":
         return "a functools.partial", remedy
-    if (
-        isinstance(value, ast.Attribute)
-        and isinstance(value.value, ast.Attribute)
-        and is_own(value.value.value, method)
-    ):
+    if isinstance(value, ast.Attribute) and method.attribute(value.value):
         return f"a method of another object, {dotted(value)}", remedy
     return "", ""
 
@@ -167,7 +172,7 @@ class _Kinds:
     def _kind(self, node: ast.expr) -> str:
         match node:
             case ast.Name(id=name):
-                kinds = {"spider"} if is_own(node, self._method) else self._names.get(name, set())
+                kinds = {"spider"} if self._method.is_own(node) else self._names.get(name, set())
                 return next(iter(kinds)) if len(kinds) == 1 else ""
             case ast.Lambda():
                 return "lambda"
@@ -183,12 +188,11 @@ class _Kinds:
 
     def _kind_of_part(self, node: ast.Subscript | ast.Attribute) -> str:
         if isinstance(node, ast.Attribute):
-            if is_own(node.value, self._method):
-                return "handle" if node.attr in self._handles else ""
+            if name := self._method.attribute(node):
+                return "handle" if name in self._handles else ""
             return "selector" if node.attr == "selector" and self.of(node.value) == "response" else ""
-        kind, key = self.of(node.value), node.slice
-        is_text = isinstance(key, ast.Constant) and isinstance(key.value, str)
-        return "soup" if kind == "nodes" else kind if kind == "selector" and not is_text else ""
+        kind = self.of(node.value)
+        return "soup" if kind == "nodes" else kind if kind == "selector" and not text_in(node.slice) else ""
 
     def _kind_of_call(self, call: ast.Call) -> str:
         name = name_of(call.func)

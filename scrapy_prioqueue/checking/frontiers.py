@@ -6,9 +6,8 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
-from scrapy_prioqueue.checking.code import SpiderCode, Surroundings, name_of
+from scrapy_prioqueue.checking.code import SpiderCode, Surroundings, name_of, text_in
 from scrapy_prioqueue.checking.findings import CodeFinding, found
-from scrapy_prioqueue.checking.roles import is_own
 
 _SECTION = "one-frontier-for-each-crawl"
 _NOT_ARGUMENTS = {"name", "self", "cls", "crawler", "args", "kwargs"}
@@ -57,8 +56,8 @@ def _arguments(code: SpiderCode) -> Mapping[str, None]:
         for node in ast.walk(method.node):
             if isinstance(node, ast.Call) and name_of(node.func) == "getattr" and len(node.args) == 3:
                 owner, key = node.args[:2]
-                name = key.value if isinstance(key, ast.Constant) else None
-                if isinstance(name, str) and is_own(owner, method) and not _is_assigned(code, name):
+                name = text_in(key)
+                if name and method.is_own(owner) and not _is_assigned(code, name):
                     result[name] = None
     return {name: None for name in result if not name.startswith("_")}
 
@@ -79,10 +78,7 @@ def _is_assigned(code: SpiderCode, name: str) -> bool:
     if name in code.class_values or name in code.methods:
         return True
     return any(
-        isinstance(node, ast.Attribute)
-        and node.attr == name
-        and isinstance(node.ctx, ast.Store)
-        and is_own(node.value, method)
+        isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and method.attribute(node) == name
         for method in code.definitions
         for node in ast.walk(method.node)
     )

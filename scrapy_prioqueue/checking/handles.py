@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from scrapy_prioqueue.checking.code import Method, SpiderCode, dotted, name_of
+from scrapy_prioqueue.checking.code import Method, SpiderCode, argument, dotted, name_of, text_in
 from scrapy_prioqueue.checking.findings import CodeFinding, found
-from scrapy_prioqueue.checking.roles import Roles, is_own
+from scrapy_prioqueue.checking.roles import Roles
 
 _SECTION = "files-databases-and-browsers"
 _BROWSERS = {"Chrome", "Firefox", "Edge", "Safari", "Remote", "PhantomJS", "WebKitGTK"}
@@ -36,8 +36,8 @@ def handles_of(code: SpiderCode) -> Mapping[str, str]:
         for node in ast.walk(method.node):
             if isinstance(node, ast.Assign) and (kind := handle_of(node.value)):
                 for target in node.targets:
-                    if isinstance(target, ast.Attribute) and is_own(target.value, method):
-                        result[target.attr] = kind
+                    if name := method.attribute(target):
+                        result[name] = kind
     return result
 
 
@@ -66,16 +66,14 @@ def _written(node: ast.Call, code: SpiderCode, method: Method, modes_wanted: str
     """Return the name of a file that is opened to write, if it is the same for all pages."""
     if handle_of(node) != "file" or not node.args:
         return ""
-    modes = [*node.args[1:2], *(word.value for word in node.keywords if word.arg == "mode")]
-    mode = modes[0].value if modes and isinstance(modes[0], ast.Constant) else "r"
-    if not isinstance(mode, str) or set(modes_wanted).isdisjoint(mode):
+    if set(modes_wanted).isdisjoint(text_in(argument(node, 1, "mode"))):
         return ""
     path = node.args[0]
     if isinstance(path, ast.Name) and path.id not in method.locals:
         path = method.module.values.get(path.id, path)
-    elif isinstance(path, ast.Attribute) and is_own(path.value, method):
-        path = code.class_values.get(path.attr, path)
-    return repr(path.value) if isinstance(path, ast.Constant) and isinstance(path.value, str) else ""
+    elif name := method.attribute(path):
+        path = code.class_values.get(name, path)
+    return repr(text) if (text := text_in(path)) else ""
 
 
 def _browsers(code: SpiderCode, roles: Roles) -> Iterator[CodeFinding]:
@@ -88,10 +86,7 @@ def _browsers(code: SpiderCode, roles: Roles) -> Iterator[CodeFinding]:
             uses = [
                 node
                 for node in ast.walk(method.node)
-                if isinstance(node, ast.Attribute)
-                and isinstance(node.value, ast.Attribute)
-                and node.value.attr == name
-                and is_own(node.value.value, method)
+                if isinstance(node, ast.Attribute) and method.attribute(node.value) == name
             ]
             uses.sort(key=lambda node: (node.lineno, node.col_offset))
             if uses and uses[0].attr not in {"get", "quit", "close", "implicitly_wait", "set_page_load_timeout"}:

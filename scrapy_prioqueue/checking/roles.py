@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection, Iterator, Mapping
 from typing import Literal
 
-from scrapy_prioqueue.checking.code import Method, SpiderCode, name_of
+from scrapy_prioqueue.checking.code import Method, SpiderCode, argument, name_of, text_in
 
 Role = Literal["setup", "start", "page", "idle", "end"]
 
@@ -45,7 +45,7 @@ class Roles:
                 self._of[name].add(_KNOWN[name])
         others = {*handlers, *_KNOWN, *self._properties}
         self.callbacks.update(name for name in code.methods if _KNOWN.get(name) == "page")
-        self.callbacks.update(name for name in self._named() if name not in others)
+        self.callbacks.update(name for name in self._named() if name and name not in others)
         passed = {
             name: {one for method in found for one in _passed(method)} - others for name, found in code.methods.items()
         }
@@ -85,30 +85,23 @@ class Roles:
         for method in self._code.definitions:
             for node in ast.walk(method.node):
                 if isinstance(node, ast.Call) and name_of(node.func) == "connect" and node.args:
-                    given = [*node.args[1:2], *(word.value for word in node.keywords if word.arg == "signal")]
-                    signal = name_of(given[0]) if given else ""
-                    if isinstance(node.args[0], ast.Attribute) and node.args[0].attr in self._code.methods:
-                        yield node.args[0].attr, _SIGNALS.get(signal, "page")
+                    handler, signal = node.args[0], argument(node, 1, "signal")
+                    if isinstance(handler, ast.Attribute) and handler.attr in self._code.methods:
+                        yield handler.attr, _SIGNALS.get(name_of(signal) if signal else "", "page")
 
     def _named(self) -> Iterator[str]:
         """Yield the methods that are named as a callback by a text."""
         for node, _ in self._code.classes:
             for inner in ast.walk(node):
                 if isinstance(inner, ast.keyword) and inner.arg in {"callback", "errback"}:
-                    yield from _text(inner.value)
+                    yield text_in(inner.value)
         rules = self._code.class_values.get("sitemap_rules")
-        for value in ast.walk(rules) if rules is not None else ():
-            yield from _text(value)
-
-
-def _text(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield node.value
+        yield from map(text_in, ast.walk(rules) if rules is not None else ())
 
 
 def _passed(method: Method) -> Iterator[str]:
     for node in ast.walk(method.node):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and is_own(node.value, method):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and method.attribute(node):
             parent = method.parents.get(node)
             if not (isinstance(parent, ast.Call) and parent.func is node) and not isinstance(parent, ast.Attribute):
                 yield node.attr
@@ -120,14 +113,9 @@ def _is_property(method: Method) -> bool:
 
 def _called(method: Method, properties: Collection[str]) -> Iterator[str]:
     for node in ast.walk(method.node):
-        if isinstance(node, ast.Attribute) and node.attr in properties and is_own(node.value, method):
-            yield node.attr
+        if (name := method.attribute(node)) in properties:
+            yield name
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             owner = node.func.value
-            if is_own(owner, method) or (isinstance(owner, ast.Call) and name_of(owner.func) == "super"):
+            if method.is_own(owner) or (isinstance(owner, ast.Call) and name_of(owner.func) == "super"):
                 yield node.func.attr
-
-
-def is_own(node: ast.AST, method: Method) -> bool:
-    """Return whether an expression is the spider, in one of its methods."""
-    return isinstance(node, ast.Name) and (node.id == method.own or node.id in method.made)

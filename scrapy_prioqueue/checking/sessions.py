@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from scrapy_prioqueue.checking.code import Surroundings
+from scrapy_prioqueue.checking.code import Surroundings, text_in
 from scrapy_prioqueue.checking.findings import CodeFinding, found
 from scrapy_prioqueue.checking.roles import Roles
 
@@ -32,15 +32,11 @@ def session_findings(roles: Roles, around: Surroundings) -> Iterator[CodeFinding
 
 
 def _has_jar(word: ast.keyword) -> bool:
-    return word.arg == "meta" and any(
-        isinstance(node, ast.Constant) and node.value == "cookiejar" for node in ast.walk(word.value)
-    )
+    return word.arg == "meta" and "cookiejar" in map(text_in, ast.walk(word.value))
 
 
 def _is_login(word: ast.keyword) -> bool:
     if word.arg not in _FORMS:
         return False
     keys = [key for node in ast.walk(word.value) if isinstance(node, ast.Dict) for key in node.keys]
-    return any(
-        isinstance(key, ast.Constant) and isinstance(key.value, str) and _PASSWORD.search(key.value) for key in keys
-    )
+    return any(_PASSWORD.search(text_in(key)) for key in keys)

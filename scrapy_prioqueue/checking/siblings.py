@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from scrapy_prioqueue.checking.code import Method, SpiderCode, name_of
+from scrapy_prioqueue.checking.code import Method, SpiderCode, argument, name_of, text_in
 from scrapy_prioqueue.checking.findings import CodeFinding, found
 from scrapy_prioqueue.checking.roles import Roles
 
@@ -32,8 +32,8 @@ def sibling_findings(code: SpiderCode, roles: Roles) -> Iterator[CodeFinding]:
 
 
 def _callback(call: ast.Call, code: SpiderCode) -> Method | None:
-    given = [word.value for word in call.keywords if word.arg == "callback"] or call.args[1:2]
-    methods = code.methods.get(name_of(given[0]), []) if given else []
+    given = argument(call, 1, "callback")
+    methods = code.methods.get(name_of(given), []) if given else []
     return methods[0] if methods else None
 
 
@@ -48,10 +48,10 @@ def _shared(call: ast.Call, method: Method) -> Iterator[tuple[str, str, str]]:
     for word in call.keywords:
         if word.arg in {"meta", "cb_kwargs"} and isinstance(word.value, ast.Dict):
             for key, value in zip(word.value.keys, word.value.values, strict=True):
-                if isinstance(key, ast.Constant) and isinstance(key.value, str) and isinstance(value, ast.Name):
+                if (text := text_in(key)) and isinstance(value, ast.Name):
                     made = [node for node in ast.walk(method.node) if _makes(node, value.id)]
                     if made and not any(id(node) in inside for node in made):
-                        yield word.arg, key.value, value.id
+                        yield word.arg, text, value.id
 
 
 def _makes(node: ast.AST, name: str) -> bool:

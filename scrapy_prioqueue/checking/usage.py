@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
-from scrapy_prioqueue.checking.code import Method, SpiderCode, is_response, name_of
-from scrapy_prioqueue.checking.roles import Roles, is_own
+from scrapy_prioqueue.checking.code import Method, SpiderCode, is_response, name_of, text_in
+from scrapy_prioqueue.checking.roles import Roles
 from scrapy_prioqueue.checking.uses import Use, Uses
 
 Kind = Literal["read", "set", "count", "put", "take"]
@@ -83,11 +83,11 @@ class Usage:
         return ""
 
     def _is_spider(self, node: ast.AST, method: Method) -> bool:
-        if is_own(node, method) or (isinstance(node, ast.Name) and node.id in self._code.names):
+        if method.is_own(node) or (isinstance(node, ast.Name) and node.id in self._code.names):
             return True
         if isinstance(node, ast.Call) and name_of(node.func) == "type" and node.args:
-            return is_own(node.args[0], method)
-        return isinstance(node, ast.Attribute) and node.attr == "__class__" and is_own(node.value, method)
+            return method.is_own(node.args[0])
+        return method.attribute(node) == "__class__"
 
     def _find(self, test: Callable[[ast.expr], bool]) -> Iterator[str]:
         """Yield the names of the state to which a value is assigned for which the test is true."""
@@ -259,7 +259,7 @@ class _Walk:
 
     def _is_constant(self, value: ast.AST) -> bool:
         names = [node for node in ast.walk(value) if isinstance(node, (ast.Name, ast.Call, ast.Subscript))]
-        return all(is_own(node, self._method) for node in names)
+        return all(map(self._method.is_own, names))
 
     def _expression(self, node: ast.AST, assigned: set[str], written: Collection[str] = ()) -> None:
         """Note the reads in an expression, the changes of containers by their methods, and the calls of methods.
@@ -278,17 +278,15 @@ class _Walk:
 
     def _call(self, call: ast.Call, assigned: set[str]) -> None:
         function = name_of(call.func)
-        if isinstance(call.func, ast.Attribute) and is_own(call.func.value, self._method):
+        if self._method.attribute(call.func):
             self.calls.append((function, frozenset(assigned)))
             assigned |= set(self._sets_on_exit.get(function, ()))
-        elif (
-            function in {"getattr", "hasattr", "setattr"} and len(call.args) > 1 and is_own(call.args[0], self._method)
-        ):
-            key = call.args[1]
-            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+        elif function in {"getattr", "hasattr", "setattr"} and len(call.args) > 1:
+            key = text_in(call.args[1])
+            if key and self._method.is_own(call.args[0]):
                 kind: Kind = "set" if function == "setattr" else "read"
                 uses = () if kind == "set" else self._uses.of(call)
-                self._add(f"self.{key.value}", kind, call, assigned, uses=uses)
+                self._add(f"self.{key}", kind, call, assigned, uses=uses)
 
     def _kind_of(self, node: ast.AST) -> tuple[Kind | None, Collection[Use]]:
         """Return what an expression does with the state that it names."""
@@ -350,8 +348,7 @@ class _Walk:
     def _tests_presence(self, test: ast.expr, name: str) -> bool:
         """Return whether a condition says that a value is missing or there: `not self.x`, `self.x is None`."""
         for node in ast.walk(test):
-            is_text = isinstance(node, ast.Constant) and f"self.{node.value!s}" == name
-            if is_text or self._name(node) == name:
+            if name in (f"self.{text_in(node)}", self._name(node)):
                 parent = self._method.parents.get(node)
                 return not isinstance(parent, ast.Compare) or all(
                     isinstance(op, (ast.In, ast.NotIn, ast.Is, ast.IsNot)) for op in parent.ops
