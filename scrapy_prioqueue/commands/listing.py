@@ -73,7 +73,7 @@ def request_table(requests: Iterable[Stored], tiers: Sequence[str], *, with_stat
         for number, stored in enumerate(found, 1)
     ]
     columns = ["where" if with_state else "#>", "tier", "prio>", "id>", "URL", *(["held by"] if with_holder else [])]
-    return FittedTable(columns, rows, cut=("URL",), below=(*columns[5:], "URL"))
+    return FittedTable(columns, rows, cut=("URL",), below=("held by", "URL"))
 
 
 def _holder(stored: Stored) -> str:

@@ -141,7 +141,8 @@ class FittedTable:
         rows: a cell for each column; control characters and line breaks in them are escaped.
         cut: headings of the columns that may be cut in the middle, the widest first.
         fold: headings of the columns that may be folded, since users have to copy their cells.
-        below: headings of the columns that may have lines of their own, in the order in which they get these.
+        below: headings of the columns that may have lines of their own, in the order in which they get these; those
+            that the table lacks don't count.
     """
 
     def __init__(
@@ -158,7 +159,7 @@ class FittedTable:
         self._rows = [[*map(_cell, row)] for row in rows]
         self._cut = cut
         self._fold = fold
-        self._below = [self._columns.index(heading) for heading in below]
+        self._below = [self._columns.index(heading) for heading in below if heading in self._columns]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw the table, at most as wide as the console."""

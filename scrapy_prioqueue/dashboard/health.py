@@ -9,6 +9,7 @@ from typing import Literal
 
 from scrapy_prioqueue.commands.output import counted, duration, moment, name_text, number, part, rate, size
 from scrapy_prioqueue.commands.sharing import flood_text, nearest_text
+from scrapy_prioqueue.commands.verbs.status import SOON_MS
 from scrapy_prioqueue.frontier.redis.operators.findings import Status
 from scrapy_prioqueue.hints import evict_command, frontier_command
 
@@ -21,9 +22,6 @@ NEAR = 0.9
 
 MANY_DEAD = 0.05
 """Part of the requests done or given up: if more than that are dead letters, that is a warning."""
-
-SOON_MS = 10_000
-"""Longest wait that isn't mentioned, in milliseconds."""
 
 NAMED = 2
 """Maximum number of workers or pages that are named."""

@@ -7,6 +7,7 @@ import marshal
 import pickle
 import re
 from collections.abc import Callable, Mapping, Set
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -129,18 +130,10 @@ _FINDABLE = {
 """What pickles of requests name besides classes of data. None of these calls anything that it is given."""
 
 
-def _unpickle(data: bytes) -> Any:
-    return _Unpickler(BytesIO(data)).load()
-
-
-def _read_msgpack(data: bytes) -> Any:
-    return msgpack.unpackb(data, strict_map_key=False)
-
-
 _LOADERS: Mapping[str, Callable[[bytes], Any]] = {
-    PICKLE: _unpickle,
+    PICKLE: lambda data: _Unpickler(BytesIO(data)).load(),
     JSON: json.loads,
-    MSGPACK: _read_msgpack,
+    MSGPACK: partial(msgpack.unpackb, strict_map_key=False),
     MARSHAL: marshal.loads,
 }
 

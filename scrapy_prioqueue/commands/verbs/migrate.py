@@ -64,10 +64,6 @@ class _MigrateVerb(Verb):
     def source(self, context: Context, options: Namespace) -> Source:
         """Return what is moved."""
 
-    def may_unpickle(self, options: Namespace) -> bool:
-        """Return whether pickled requests are read."""
-        return True
-
     def run(self, context: Context, options: Namespace) -> int:
         context.so_far = lambda: "nothing was moved"
         own_fingerprint = identity_of(context)
@@ -79,7 +75,7 @@ class _MigrateVerb(Verb):
             context.spider_class,
             _maker(context),
             own_fingerprint,
-            may_unpickle=self.may_unpickle(options),
+            may_unpickle=options.allow_pickle,
             skip=left_out.add if options.skip_bad else None,
             may_be_unmatched=options.allow_unmatched,
         )
@@ -171,9 +167,6 @@ class MigrateFromScrapyRedisVerb(_MigrateVerb):
         parser.add_argument("--allow-pickle", action="store_true", help="read pickled requests, scrapy-redis's default")
         super().add_arguments(parser)
 
-    def may_unpickle(self, options: Namespace) -> bool:
-        return bool(options.allow_pickle)
-
     def source(self, context: Context, options: Namespace) -> Source:
         if options.allow_pickle:
             warn(
@@ -213,6 +206,7 @@ class MigrateFromJobdirVerb(_MigrateVerb):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("jobdir", metavar="DIR", nargs="?", help="job directory (default: JOBDIR)")
+        parser.set_defaults(allow_pickle=True)  # Scrapy pickles requests by default
         super().add_arguments(parser)
 
     def source(self, context: Context, options: Namespace) -> Source:

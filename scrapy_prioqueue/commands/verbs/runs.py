@@ -94,7 +94,7 @@ def _table(found: Sequence[Run], limit: int) -> Iterator[RenderableType]:
     left_out = {name for name in ("crawl", "confidence") if not any(str(_COLUMNS[name](run)) for run in shown)}
     columns = {name: cell for name, cell in _COLUMNS.items() if name not in left_out}
     rows = [[cell(run) for cell in columns.values()] for run in shown]
-    yield FittedTable(list(columns), rows, fold=("worker",), below=[name for name in _BELOW if name not in left_out])
+    yield FittedTable(list(columns), rows, fold=("worker",), below=_BELOW)
     if len(found) > limit:
         yield more(limit, len(found) - limit)
 

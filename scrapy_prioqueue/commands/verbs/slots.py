@@ -77,7 +77,7 @@ def _table(slots: Sequence[SlotFound], tiers: Sequence[str], now_ms: int) -> Ren
     ]
     optional = (f"{what}>" for what in limits)
     columns = ("slot", "pending>", "leased>", "done/s>", "best tier", *optional, "waits>")
-    return FittedTable(columns, rows, fold=("slot",), below=("done/s", "best tier", *limits))
+    return FittedTable(columns, rows, fold=("slot",), below=("done/s", "best tier", *LIMITS))
 
 
 def _leased(slot: SlotFound) -> str:

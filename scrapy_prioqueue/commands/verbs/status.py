@@ -327,8 +327,7 @@ def worker_table(
     optional = (*(("leased>",) if with_leased else ()), *(("kept>",) if with_kept else ()))
     process = (*(("host",) if with_host else ()), *(("pid>",) if with_pid else ()))
     columns = ("worker", *process, "heard>", *optional, "done>", f"{rate_is}>", "is")
-    below = [column.removesuffix(">") for column in (f"{rate_is}>", *process, "done>")]
-    return FittedTable(columns, rows, fold=("worker",), below=below)
+    return FittedTable(columns, rows, fold=("worker",), below=(rate_is, "host", "pid", "done"))
 
 
 def slow_pages(workers: Sequence[WorkerFound], name: str) -> Sequence[RenderableType]:
