@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field
 from functools import cached_property, lru_cache, reduce
 from operator import or_
@@ -204,7 +204,7 @@ def is_named_tuple(cls: type) -> bool:
     return inherits(cls, tuple) and type(fields) is tuple and static_attribute(cls, "__del__") is None
 
 
-def named_tuple_at(path: str, items: Iterable[Any]) -> Any:
+def named_tuple_at(path: str, *items: Any) -> Any:
     """Return a named tuple of the class at a path.
 
     Raises:
@@ -235,7 +235,7 @@ def names_of(member: enum.Enum) -> list[str]:
     return [each for each, flag in names.items() if type(value) is int and flag.value & value == flag.value != 0]
 
 
-def member_at(path: str, names: Iterable[Any]) -> Any:
+def member_at(path: str, *names: Any) -> Any:
     """Return the member of an enum, or the combination of flags.
 
     Raises:
@@ -247,7 +247,7 @@ def member_at(path: str, names: Iterable[Any]) -> Any:
         raise DecodeError(f"{brief(path)} is not an enum")
     known: dict[str, enum.Enum] = vars(cls)["_member_map_"]
     members = [known[name] for name in names if type(name) is str and name in known]
-    if len(members) != len(list(names)):
+    if len(members) != len(names):
         raise UnknownName(f"{brief(path)} has no member {brief(names)}; is it another version of that class?")
     if len(members) == 1:
         return members[0]

@@ -47,6 +47,7 @@ ATTRIBUTES = (
 PLAIN = (CB_KWARGS, DONT_FILTER, METHOD, BODY, COOKIES, FLAGS, ENCODING)
 _MORE = (CLASS, EXTRAS, SOURCE, FOUND, SHORT_META, OTHERS, LEFT_OUT, RULE_DIGEST)
 STORED = {field.number: field for field in (*ATTRIBUTES, *_MORE)}
+NAMES = {number: field.name for number, field in STORED.items()}
 
 REFERER = b"Referer"
 REFERER_NUMBER = 0

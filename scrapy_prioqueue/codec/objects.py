@@ -15,6 +15,7 @@ from scrapy import Request, Spider
 
 from scrapy_prioqueue.codec.blanks import DEFAULTS, stored_under, twin_of
 from scrapy_prioqueue.codec.lineage import NOT_KNOWN, Found
+from scrapy_prioqueue.codec.others import HAS_DICT
 from scrapy_prioqueue.codec.requests import RequestCodec
 from scrapy_prioqueue.errors import DecodeError, EncodeError
 from scrapy_prioqueue.frontier.labels import unlabelled
@@ -26,7 +27,6 @@ _HEAD = Struct(">BQ")
 
 _IMMUTABLE = frozenset({NoneType, bool, int, float, str, bytes})
 _LOOKED_AT = attrgetter(*map(stored_under, ("meta", "cb_kwargs", "cookies", "flags", "priority", "url")))
-_HAS_DICT = hasattr(Request("https://shop.example/"), "__dict__")
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ def is_plain(request: Request, without_meta: Collection[str] = ()) -> bool:
         stored = (value for key, value in meta.items() if key not in without_meta)
         if not _are_immutable(stored):
             return False
-    return not _HAS_DICT or vars(request).keys() <= DEFAULTS.keys()
+    return not HAS_DICT or vars(request).keys() <= DEFAULTS.keys()
 
 
 def _are_immutable(values: Iterable[Any]) -> bool:

@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scrapy_prioqueue.codec import layouts
-from scrapy_prioqueue.codec.fields import HEADER_NAMES, STORED
+from scrapy_prioqueue.codec.fields import HEADER_NAMES, NAMES
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.codec.values import ValueReader
 from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.printable import text_of
-
-_NAMES = {number: stored.name for number, stored in STORED.items()}
 
 NO_CALLBACK = "NO_CALLBACK"
 """Stands for Scrapy's object of that name in place of a callback's name."""
@@ -66,8 +64,8 @@ def read_plain(payload: bytes, slot: str = "") -> PlainRequest:
     """
     try:
         stored = layouts.read(payload, slot, ValueReader().read)
-        named = {_NAMES[number]: value for number, value in stored.items() if number in _NAMES}
-        unknown = {number: value for number, value in stored.items() if number not in _NAMES}
+        named = {NAMES[number]: value for number, value in stored.items() if number in NAMES}
+        unknown = {number: value for number, value in stored.items() if number not in NAMES}
         return _request(named, unknown)
     except DecodeError:
         raise

@@ -31,6 +31,7 @@ from scrapy_prioqueue.codec.fields import (
     HEADERS,
     LEFT_OUT,
     META,
+    NAMES,
     OTHERS,
     PLAIN,
     PRIORITY,
@@ -46,7 +47,7 @@ from scrapy_prioqueue.codec.names import Callbacks, is_hashed_by_value, path_of,
 from scrapy_prioqueue.codec.others import HAS_DICT, has_others, is_free, others_of, put_back
 from scrapy_prioqueue.codec.reasons import Unstorable, brief, name_of_class, name_of_type
 from scrapy_prioqueue.codec.rules import RULE, Rules
-from scrapy_prioqueue.codec.values import Loaded, ValueReader, ValueWriter
+from scrapy_prioqueue.codec.values import ValueReader, ValueWriter, loaded
 from scrapy_prioqueue.errors import DecodeError, EncodeError, UnknownName
 from scrapy_prioqueue.rank import whole_priority
 
@@ -61,8 +62,6 @@ _DEFAULTS = tuple(field.default for field in PLAIN)
 _SCRAPYS_VALUES = attrgetter(*map(stored_under, _READ)) if ARE_EXACT else _VALUES
 _SCRAPYS_DEFAULTS = tuple(DEFAULTS[stored_under(field.name)] for field in PLAIN) if ARE_EXACT else _DEFAULTS
 _SCRAPYS_KINDS = list(map(type, _SCRAPYS_DEFAULTS))
-
-_NAMES = {number: field.name for number, field in STORED.items()}
 
 _URL, _CALLBACK, _ERRBACK, _META, _HEADERS, _PRIORITY, _SOURCE, _FOUND, _CB_KWARGS, _DONT_FILTER = (
     field.number for field in (URL, CALLBACK, ERRBACK, META, HEADERS, PRIORITY, SOURCE, FOUND, CB_KWARGS, DONT_FILTER)
@@ -95,7 +94,7 @@ class RequestCodec:
         self._callbacks = Callbacks(spider)
         self._rules = Rules(spider, self._callbacks.name_of)
         self._writer = ValueWriter(self._callbacks.name_of)
-        self._reader = ValueReader(Loaded(self._callbacks))
+        self._reader = ValueReader(loaded(self._callbacks))
         self._paths: dict[type[Request], str] = {}
         self._checked: set[type[Request]] = set()
 
@@ -351,7 +350,7 @@ class RequestCodec:
             cb_kwargs, dont_filter = take(_CB_KWARGS, None), take(_DONT_FILTER, False)
             request = blank(url, callback, errback, meta, priority, cb_kwargs, dont_filter=dont_filter)
         else:
-            more = {_NAMES[number]: value for number, value in fields.items()}
+            more = {NAMES[number]: value for number, value in fields.items()}
             encoding = more.get(ENCODING.name, encoding)
             request = _constructed(url, callback, errback, meta, priority, more)
         if headers is not None:
@@ -366,7 +365,7 @@ class RequestCodec:
         extras = fields.pop(EXTRAS.number, {})
         cls = Request if path is None else request_class(path)
         fields = {field.number: copy(field.default) for field in ATTRIBUTES} | fields
-        attributes = {_NAMES[number]: value for number, value in fields.items()}
+        attributes = {NAMES[number]: value for number, value in fields.items()}
         for name in (CALLBACK.name, ERRBACK.name):
             if attributes.get(name) is not None:
                 attributes[name] = self._callback(attributes[name])

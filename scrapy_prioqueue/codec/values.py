@@ -21,7 +21,7 @@ from decimal import Decimal
 from functools import partial
 from pathlib import PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
 from types import FunctionType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from msgpack import ExtType, Packer, unpackb
@@ -352,7 +352,7 @@ def _write_member(writer: ValueWriter, value: enum.Enum, room: int) -> Any:
     path = _path(type(value))
     try:
         names = classes.names_of(value)
-        comes_back = classes.member_at(path, names) is value
+        comes_back = classes.member_at(path, *names) is value
     except Exception:  # the class may be the user's
         comes_back = False
     if not comes_back:
@@ -547,88 +547,50 @@ def _write_scalar(writer: ValueWriter, value: Any, room: int) -> Any:
 _SCALARS = frozenset({bool, int, float, complex, str, bytes, date, datetime, timedelta})
 
 
-class Resolver(Protocol):
-    """Looks up the names in a payload."""
-
-    def method(self, name: str) -> Any: ...
-
-    def class_(self, path: str) -> Any: ...
-
-    def instance(self, path: str, *content: Any) -> Any: ...
-
-    def named_tuple(self, path: str, *items: Any) -> Any: ...
-
-    def member(self, path: str, *names: Any) -> Any: ...
+Resolve = Callable[..., Any]
+"""Returns what a name in a payload stands for; called with the name and the data that is stored with it."""
 
 
-class Loaded:
-    """Resolves names to imported classes and to methods of a spider.
-
-    Args:
-        callbacks: the methods of the spider.
-    """
-
-    def __init__(self, callbacks: Callbacks) -> None:
-        self.method = callbacks.get
-        self.class_ = classes.class_at
-        self.instance = classes.object_at
-
-    def named_tuple(self, path: str, *items: Any) -> Any:
-        """Return a named tuple of the class at a path."""
-        return classes.named_tuple_at(path, items)
-
-    def member(self, path: str, *names: Any) -> Any:
-        """Return a member of the enum at a path."""
-        return classes.member_at(path, names)
+def loaded(callbacks: Callbacks) -> Mapping[int, Resolve]:
+    """Return functions that resolve names to methods of a spider and to imported classes, by code of the extension."""
+    return {
+        METHOD: callbacks.get,
+        CLASS: classes.class_at,
+        OBJECT: classes.object_at,
+        NAMED_TUPLE: classes.named_tuple_at,
+        MEMBER: classes.member_at,
+    }
 
 
-class StandIns:
-    """Resolves names to stand-ins, for programs without the spider and its project."""
+def _stand_in(code: int) -> Resolve:
+    return lambda name, *content: StandIn(code, name, content)
 
-    def method(self, name: str) -> Any:
-        """Return a stand-in for a method of the spider."""
-        return StandIn(METHOD, name)
 
-    def class_(self, path: str) -> Any:
-        """Return a stand-in for a class."""
-        return StandIn(CLASS, path)
-
-    def instance(self, path: str, *content: Any) -> Any:
-        """Return a stand-in for an object: its fields and other attributes."""
-        return StandIn(OBJECT, path, content)
-
-    def named_tuple(self, path: str, *items: Any) -> Any:
-        """Return a stand-in for a named tuple."""
-        return StandIn(NAMED_TUPLE, path, items)
-
-    def member(self, path: str, *names: Any) -> Any:
-        """Return a stand-in for a member of an enum."""
-        return StandIn(MEMBER, path, names)
+_STAND_INS = {code: _stand_in(code) for code in (METHOD, CLASS, OBJECT, NAMED_TUPLE, MEMBER)}
 
 
 class ValueReader:
     """Reads values that `ValueWriter` has written; not thread-safe.
 
     Args:
-        resolver: looks up names; without one they become stand-ins.
+        resolvers: by code of the extension; without them names become stand-ins.
     """
 
-    def __init__(self, resolver: Resolver | None = None) -> None:
+    def __init__(self, resolvers: Mapping[int, Resolve] = _STAND_INS) -> None:
         self._loose_marks = 0
         self._patterns = 0
         self._shared: dict[int, tuple[Any, int]] = {}
         self._visits = 0
-        self._resolver: Resolver = resolver or StandIns()
         self._readers = _READERS | {
-            METHOD: lambda content: self._resolver.method(_decoded(content)),
-            CLASS: lambda content: self._resolver.class_(_decoded(content)),
+            METHOD: lambda content: resolvers[METHOD](_decoded(content)),
+            CLASS: lambda content: resolvers[CLASS](_decoded(content)),
             _REFERENCE: self._read_reference,
         }
         self._builders = _BUILDERS | {
             _STANDARD: self._read_standard,
-            OBJECT: lambda items: self._resolver.instance(*items),
-            MEMBER: lambda items: self._resolver.member(*items),
-            NAMED_TUPLE: lambda items: self._resolver.named_tuple(*items),
+            OBJECT: lambda items: resolvers[OBJECT](*items),
+            MEMBER: lambda items: resolvers[MEMBER](*items),
+            NAMED_TUPLE: lambda items: resolvers[NAMED_TUPLE](*items),
             _SHARED: self._read_shared,
         }
 
