@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.policy import EVERY, Budget, Policy, SlotLimit, Throttle, values_of
-from scrapy_prioqueue.hints import unknown_names
-from scrapy_prioqueue.settings.readers import Reader, count, flag, limit, number_of, parsed, plain, seconds, split, text
+from scrapy_prioqueue.settings.readers import (
+    Reader,
+    check_keys,
+    count,
+    flag,
+    limit,
+    number_of,
+    parsed,
+    plain,
+    seconds,
+    split,
+    text,
+)
 from scrapy_prioqueue.settings.slot_names import why_no_slot
 
 LOW_WATER_PART = 0.8
@@ -32,9 +44,7 @@ def _known(name: str, value: Any, known: Mapping[str, Reader]) -> dict[str, Any]
     """Read a dictionary with a reader for each key; a value of None counts as missing."""
     names = ", ".join(known)
     found = parsed(name, plain(value), dict, f"a dictionary with any of {names}")
-    unknown = [key for key in found if key not in known]
-    if unknown:
-        raise SettingError(name, value, unknown_names(unknown, known))
+    check_keys(name, value, found, known)
     return {key: known[key](f"{name}[{key!r}]", each) for key, each in found.items() if each is not None}
 
 
@@ -47,10 +57,8 @@ def _named(name: str, value: Any, what: str) -> Mapping[str, Any]:
     return found
 
 
-def burst(name: str, value: Any) -> int:
-    """Read the number of requests of a slot that may start at once after a pause."""
-    return count(name, value, limit=10_000)
-
+burst = partial(count, limit=10_000)
+"""Reads the number of requests of a slot that may start at once after a pause."""
 
 SLOT_READERS: Mapping[str, Reader] = {"delay": seconds, "concurrency": limit, "burst": burst}
 """Reads each field of a limit."""
@@ -111,21 +119,13 @@ def throttle_of(own: Mapping[str, float], scrapys: Mapping[str, Any]) -> Throttl
     return Throttle(read["start_delay"], read["max_delay"], read["target_concurrency"])
 
 
-def weight(name: str, value: Any) -> int:
-    """Read the weight of a tier."""
-    return count(name, value, limit=1_000_000)
-
-
 def tier_weights(name: str, value: Any) -> Mapping[str, int]:
     """Read the weights of tiers."""
     found = parsed(name, plain(value), dict, 'a dictionary such as {"urgent": 8, "high": 4, "normal": 2, "low": 1}')
-    return {tier: weight(f"{name}[{tier!r}]", each) for tier, each in found.items()}
+    return {tier: count(f"{name}[{tier!r}]", each, limit=1_000_000) for tier, each in found.items()}
 
 
-def byte_count(name: str, value: Any) -> int:
-    """Read a number of bytes."""
-    return count(name, value, least=0, limit=BYTES_LIMIT)
-
+byte_count = partial(count, least=0, limit=BYTES_LIMIT)
 
 _BUDGET_READERS: Mapping[str, Reader] = {"pages": limit, "renders": limit, "bytes": byte_count, "seconds": seconds}
 

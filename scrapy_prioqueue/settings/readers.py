@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import ceil
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from scrapy.settings import BaseSettings
 
 from scrapy_prioqueue.address import parse_address
 from scrapy_prioqueue.errors import SettingError
-from scrapy_prioqueue.frontier.seen import LEAST_ERROR_RATE, MOST_ERROR_RATE, MOST_EXPECTED, NEVER_S
+from scrapy_prioqueue.frontier.seen import LEAST_ERROR_RATE, MOST_ERROR_RATE, NEVER_S
 from scrapy_prioqueue.hints import unknown_names
 from scrapy_prioqueue.rank import MAX_TIERS
 
@@ -113,11 +113,6 @@ def error_rate(name: str, value: Any) -> float:
     return number
 
 
-def expected(name: str, value: Any) -> int:
-    """Read an expected number of fingerprints."""
-    return count(name, value, limit=MOST_EXPECTED)
-
-
 def seed_keys(name: str, value: Any) -> Sequence[str]:
     """Read the names of one or several keys, best first."""
     if isinstance(value, str) and not value.lstrip().startswith("["):
@@ -130,16 +125,6 @@ def seed_keys(name: str, value: Any) -> Sequence[str]:
     if any(BRACE.search(key) and not HASH_TAG.match(key) for key in keys):
         raise SettingError(name, value, "a key may contain { and } only as a hash tag, as in {books}:start_urls")
     return keys
-
-
-def seeds_at_once(name: str, value: Any) -> int:
-    """Read how many seeds are taken at once."""
-    return count(name, value, limit=MOST_SEEDS_AT_ONCE)
-
-
-def lease_ttl(name: str, value: Any) -> float:
-    """Read a lease's time to live."""
-    return seconds(name, value, above=0.1)
 
 
 def timeout(name: str, value: Any) -> float:
@@ -155,11 +140,6 @@ def count(name: str, value: Any, *, least: int = 1, limit: int = 2**31) -> int:
     if not least <= number <= limit:
         raise SettingError(name, value, f"must be from {least} to {limit}")
     return number
-
-
-def replicas(name: str, value: Any) -> int:
-    """Read a number of replicas."""
-    return count(name, value, least=0, limit=100)
 
 
 def limit(name: str, value: Any) -> int:
@@ -190,11 +170,6 @@ def ip_address(name: str, value: Any) -> str:
         raise SettingError(
             name, value, "must be an IP address of this machine, such as 127.0.0.1, or 0.0.0.0 for all of them"
         ) from None
-
-
-def attempts(name: str, value: Any) -> int:
-    """Read a number of attempts."""
-    return count(name, value, limit=MAX_ATTEMPTS_LIMIT)
 
 
 def flag(name: str, value: Any) -> bool:
@@ -251,6 +226,13 @@ def parsed(name: str, value: Any, kind: type | tuple[type, ...], what: str) -> A
     return value
 
 
+def check_keys(name: str, value: Any, found: Mapping[Any, Any], known: Collection[str]) -> None:
+    """Refuse a dictionary, read from a value, that has unknown keys."""
+    unknown = [key for key in found if key not in known]
+    if unknown:
+        raise SettingError(name, value, unknown_names(unknown, known))
+
+
 def mapping(name: str, value: Any) -> Mapping[str, Any]:
     """Read a dictionary, which may hold secrets."""
     try:
@@ -300,10 +282,7 @@ def tier_rules(name: str, value: Any) -> Sequence[TierRule]:
 def _tier_rule(name: str, rule: Any) -> TierRule:
     if not isinstance(rule, dict):
         raise SettingError(name, rule, 'must be a dictionary with "tier" and "url" and/or "callback"')
-    known = ("tier", "url", "callback")
-    unknown = [key for key in rule if key not in known]
-    if unknown:
-        raise SettingError(name, rule, unknown_names(unknown, known))
+    check_keys(name, rule, rule, ("tier", "url", "callback"))
     tier, url, callback = rule.get("tier"), rule.get("url"), rule.get("callback")
     if not isinstance(tier, str):
         raise SettingError(name, rule, '"tier" must be the name of a tier')
@@ -346,9 +325,7 @@ def backoff(name: str, value: Any) -> Backoff:
         return Backoff(base_s=0.0)
     known = ", ".join(_BACKOFF_FIELDS)
     found = parsed(name, plain(value), dict, f"a dictionary with any of {known}, or None")
-    unknown = [key for key in found if key not in _BACKOFF_FIELDS]
-    if unknown:
-        raise SettingError(name, value, unknown_names(unknown, _BACKOFF_FIELDS))
+    check_keys(name, value, found, _BACKOFF_FIELDS)
     read = Backoff(**{_BACKOFF_FIELDS[key]: seconds(f"{name}[{key!r}]", each) for key, each in found.items()})
     if read.jitter > 1:
         raise SettingError(name, value, "jitter must be from 0 to 1")
@@ -370,13 +347,16 @@ LINEAGE_FIELDS: Mapping[str, str | None] = {
 def field_names(name: str, value: Any) -> Mapping[str, str | None]:
     """Read names of an item's fields; missing ones keep their defaults, and None turns a field off."""
     found = parsed(name, plain(value), dict, f"a dictionary with any of {', '.join(LINEAGE_FIELDS)}")
-    unknown = [key for key in found if key not in LINEAGE_FIELDS]
-    if unknown:
-        raise SettingError(name, value, unknown_names(unknown, LINEAGE_FIELDS))
+    check_keys(name, value, found, LINEAGE_FIELDS)
     for key, each in found.items():
         if each is not None and (not isinstance(each, str) or not each):
             raise SettingError(name, value, f"the name of {key!r} must be a string, or None for no field")
     return {**LINEAGE_FIELDS, **found}
+
+
+def class_path(value: object) -> str:
+    """Return the path of a class that a setting names, as an object or already as text."""
+    return f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else str(value)
 
 
 def plain(value: Any) -> Any:

@@ -14,6 +14,7 @@ from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.settings.readers import (
     HIDDEN,
     MOST_SEEDS_AT_ONCE,
+    class_path,
     count,
     flag,
     idle_time,
@@ -101,12 +102,12 @@ def is_set(settings: BaseSettings, name: str) -> bool:
 
 def is_scrapy_rediss_filter(value: Any) -> bool:
     """Return whether `DUPEFILTER_CLASS` is scrapy-redis's filter, which shares fingerprints as ours does."""
-    return _path(value) == _FILTER
+    return class_path(value) == _FILTER
 
 
 def derives_from_filter(kind: type) -> bool:
     """Return whether a class is derived from scrapy-redis's filter, which need not be installed."""
-    return _FILTER in map(_path, kind.__mro__)
+    return _FILTER in map(class_path, kind.__mro__)
 
 
 def idle_time_of(spider: object) -> float | None:
@@ -114,7 +115,7 @@ def idle_time_of(spider: object) -> float | None:
 
     It keeps itself open. The crawl must stay open, too, or the requests that it then makes would come too late.
     """
-    if "scrapy_redis.spiders.RedisMixin" not in map(_path, type(spider).__mro__):
+    if "scrapy_redis.spiders.RedisMixin" not in map(class_path, type(spider).__mro__):
         return None
     return float(getattr(spider, "max_idle_time", None) or "inf")
 
@@ -236,7 +237,7 @@ def _idle_of_seeded(settings: BaseSettings, name: str, value: Any) -> float | No
 
 
 def _order(settings: BaseSettings, name: str, value: Any) -> str | None:
-    found = _QUEUES.fullmatch(_path(value))
+    found = _QUEUES.fullmatch(class_path(value))
     return _ORDERS.get(found[1]) if found else None
 
 
@@ -360,13 +361,9 @@ def _without_meaning(settings: BaseSettings) -> Iterator[str]:
             " fingerprints of its own. Set PRIOQUEUE_SEEN_NAME to share and keep them"
         )
     queue = settings.get("SCHEDULER_QUEUE_CLASS")
-    found = _QUEUES.fullmatch(_path(queue)) if queue else None
+    found = _QUEUES.fullmatch(class_path(queue)) if queue else None
     if queue and (found is None or found[1] not in _ORDERS):
         yield (
-            f"SCHEDULER_QUEUE_CLASS = {_path(queue)!r} has no effect: the order is that of tier and priority."
+            f"SCHEDULER_QUEUE_CLASS = {class_path(queue)!r} has no effect: the order is that of tier and priority."
             " Set PRIOQUEUE_ORDER or PRIOQUEUE_TIER_RULES"
         )
-
-
-def _path(value: Any) -> str:
-    return f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else str(value)

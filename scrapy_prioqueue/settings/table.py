@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from scrapy_prioqueue.frontier.seen import MOST_EXPECTED
 from scrapy_prioqueue.settings.policies import (
     autothrottle,
     budgets,
@@ -17,20 +19,18 @@ from scrapy_prioqueue.settings.policies import (
 )
 from scrapy_prioqueue.settings.readers import (
     LINEAGE_FIELDS,
+    MAX_ATTEMPTS_LIMIT,
     MOST_SEEDS_AT_ONCE,
     Reader,
-    attempts,
     backoff,
     choices,
     count,
     error_rate,
-    expected,
     field_names,
     flag,
     idle_time,
     interval,
     ip_address,
-    lease_ttl,
     limit,
     mapping,
     names,
@@ -38,11 +38,9 @@ from scrapy_prioqueue.settings.readers import (
     optional,
     ports,
     redis_url,
-    replicas,
     revisit_time,
     seconds,
     seed_keys,
-    seeds_at_once,
     text,
     tier_rules,
     tiers,
@@ -127,10 +125,12 @@ SETTINGS: Mapping[str, Setting] = {
         " by default the order of `SCHEDULER_MEMORY_QUEUE`.",
     ),
     "PRIOQUEUE_LEASE_TTL": Setting(
-        60.0, lease_ttl, "Seconds without contact after which a worker's requests go to others."
+        60.0, partial(seconds, above=0.1), "Seconds without contact after which a worker's requests go to others."
     ),
     "PRIOQUEUE_MAX_ATTEMPTS": Setting(
-        5, attempts, "How many workers may be lost while they hold a request before it becomes a dead letter."
+        5,
+        partial(count, limit=MAX_ATTEMPTS_LIMIT),
+        "How many workers may be lost while they hold a request before it becomes a dead letter.",
     ),
     "PRIOQUEUE_DEAD_LETTER_ON": Setting(
         ["download", "callback", "lease", "decode", "budget", "escalation"],
@@ -258,7 +258,7 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "PRIOQUEUE_SEEN_EXPECTED": Setting(
         None,
-        optional(expected),
+        optional(partial(count, limit=MOST_EXPECTED)),
         "Number of fingerprints that a crawl is expected to reach, used to size their keys; more are allowed."
         ' "bloom" is sized for at least 10,000.',
     ),
@@ -303,7 +303,9 @@ SETTINGS: Mapping[str, Setting] = {
         " `%(country)s` its argument `country`. Read only if this is set or the spider has `SeedsMixin`.",
     ),
     "PRIOQUEUE_SEEDS_BATCH_SIZE": Setting(
-        100, seeds_at_once, f"Number of seeds that a worker takes at once, from 1 to {MOST_SEEDS_AT_ONCE:,}."
+        100,
+        partial(count, limit=MOST_SEEDS_AT_ONCE),
+        f"Number of seeds that a worker takes at once, from 1 to {MOST_SEEDS_AT_ONCE:,}.",
     ),
     "PRIOQUEUE_SLOW_PAGE": Setting(
         180.0,
@@ -333,7 +335,7 @@ SETTINGS: Mapping[str, Setting] = {
         20_000, count, "Maximum number of these operations; they are also limited to 32 MiB in total."
     ),
     "PRIOQUEUE_WAIT_REPLICAS": Setting(
-        0, replicas, "Replicas that must acknowledge a commit before it counts as done."
+        0, partial(count, least=0, limit=100), "Replicas that must acknowledge a commit before it counts as done."
     ),
     "PRIOQUEUE_SEEN_CACHE": Setting(
         100_000,
