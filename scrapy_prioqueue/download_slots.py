@@ -13,7 +13,7 @@ from scrapy import Request
 from scrapy.core.downloader import Downloader
 from scrapy.resolver import dnscache
 
-from scrapy_prioqueue.runtime import Timer, call_later
+from scrapy_prioqueue.runtime import Alarm, call_later
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -119,10 +119,9 @@ class DownloadSlots:
         self._entering: dict[str, int] = {}
         self._paced: set[str] = set()
         self._stay_s: dict[str, float] = {}
-        self._timer: Timer | None = None
-        self._timer_at = 0.0
         self._slot_of: Callable[[Request], str] = self.slot_of
         self._on_room: Callable[[], object] = lambda: None
+        self._alarm = Alarm(lambda: monotonic(), lambda: self._on_room())
 
     def watch(self, slot_of: Callable[[Request], str], on_room: Callable[[], object]) -> None:
         """Begin to track requests.
@@ -323,7 +322,8 @@ class DownloadSlots:
             return int(places - waiting)
         by_delay = _starts_within(SOON_S - (remaining_s or 0.0), delay)
         if by_delay <= waiting and remaining_s is not None:
-            self._look_in(remaining_s - SOON_S if remaining_s > SOON_S else remaining_s + AFTER_S)
+            wait_s = remaining_s - SOON_S if remaining_s > SOON_S else remaining_s + AFTER_S
+            self._alarm.set(monotonic() + wait_s)
         return int(min(places, by_delay) - waiting)
 
     def _soon(self, slot: str, found: Any) -> int:
@@ -333,24 +333,9 @@ class DownloadSlots:
             return 0
         return int(min(found.concurrency, SOON_S * len(found.active) / max(stay_s, 1e-3)))
 
-    def _look_in(self, seconds: float) -> None:
-        """Call `on_room` after that time or earlier."""
-        at = monotonic() + seconds
-        if self._timer is not None:
-            if self._timer_at <= at:
-                return
-            self._timer.cancel()
-        self._timer_at = at
-        self._timer = call_later(seconds, self._go_off)
-
-    def _go_off(self) -> None:
-        self._timer = None
-        self._on_room()
-
     def close(self) -> None:
         """Stop calling `on_room`."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
         self._on_room = lambda: None
 
 

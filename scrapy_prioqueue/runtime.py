@@ -18,7 +18,7 @@ T = TypeVar("T")
 class Timer(Protocol):
     """A scheduled call; cancelling it after it was made does nothing."""
 
-    def cancel(self) -> object: ...
+    def cancel(self) -> None: ...
 
 
 class _ReactorTimer:
@@ -45,13 +45,9 @@ def call_later(delay_s: float, function: Callable[[], object]) -> Timer:
 
 def pause(delay_s: float) -> Deferred[None]:
     """Return a Deferred that fires in that many seconds."""
-    paused: Deferred[None] = Deferred(lambda _: _cancel(timer))
+    paused: Deferred[None] = Deferred(lambda _: timer.cancel())
     timer = call_later(delay_s, lambda: paused.callback(None))
     return paused
-
-
-def _cancel(timer: Timer) -> None:
-    timer.cancel()
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
