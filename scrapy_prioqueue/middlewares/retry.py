@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from random import random
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider
@@ -14,12 +16,11 @@ from scrapy.utils.response import response_status_message
 
 from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD
 from scrapy_prioqueue.logs import wrong_settings_named
-from scrapy_prioqueue.middlewares.backoff import backoff_s
 from scrapy_prioqueue.queues import endings
 from scrapy_prioqueue.queues.endings import Dead, described
 from scrapy_prioqueue.queues.meta import DELAY_META
 from scrapy_prioqueue.queues.politeness import retry_after_s
-from scrapy_prioqueue.settings import backoff_of
+from scrapy_prioqueue.settings import Backoff, backoff_of
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -121,3 +122,16 @@ def get_retry_request(
     if delay_s > 0:
         retry.meta[DELAY_META] = delay_s
     return retry
+
+
+def backoff_s(backoff: Backoff, retry: int, random: Callable[[], float] = random) -> float:
+    """Return the delay of the n-th retry of a request in seconds.
+
+    Args:
+        random: returns a number from 0 to 1.
+    """
+    try:
+        longest = min(backoff.cap_s, backoff.base_s * backoff.factor ** (retry - 1))
+    except OverflowError:
+        longest = backoff.cap_s
+    return longest * (1 - backoff.jitter * random())

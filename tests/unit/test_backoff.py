@@ -9,7 +9,7 @@ from scrapy.http import Response
 from scrapy.settings import Settings
 
 from scrapy_prioqueue.errors import SettingError
-from scrapy_prioqueue.middlewares.backoff import backoff_s
+from scrapy_prioqueue.middlewares.retry import backoff_s
 from scrapy_prioqueue.queues.politeness import retry_after_s
 from scrapy_prioqueue.settings import Backoff, backoff_of
 
