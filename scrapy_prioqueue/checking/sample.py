@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,7 +99,8 @@ class _Asked:
 
     def __init__(self, url: str, sampled: Sampled) -> None:
         self.url, self._sampled = url, sampled
-        self._raised: _Page | None = None
+        self.raised: _Page | None = None
+        """The page whose callback raised; a spider middleware may still replace its output."""
         self._is_reported = False
 
     def __call__(self, failure: Failure) -> None:
@@ -113,10 +115,6 @@ class _Asked:
         text = f"{in_a_line(self.url)} was not checked: {why}"
         self._sampled.findings.append(found("warning", "sample", text, "samples"))
 
-    def raised(self, page: _Page) -> None:
-        """Note that the callback raised; a spider middleware may still replace its output."""
-        self._raised = page
-
     def report(self, page: _Page) -> None:
         """Report what the callback has yielded."""
         self._is_reported = True
@@ -126,8 +124,8 @@ class _Asked:
         """Report a page whose output no middleware has seen."""
         if self._is_reported:
             return
-        if self._raised is not None:
-            self.report(self._raised)
+        if self.raised is not None:
+            self.report(self.raised)
         else:
             self.not_looked_at("the crawl ended without it; the log above may show why")
 
@@ -143,33 +141,34 @@ class _Judge:
         return cls(crawler)
 
     def process_spider_output(self, response: Response, result: Iterable[Any], spider: Spider | None = None) -> Any:
-        page = _Page(self._crawler.spider, response)
-        try:
+        with self._reported(response) as page:
             for one in result:
                 page.look(one)
-        except Exception as error:  # the callback is the user's
-            page.failed(error)
-        page.asked.report(page)
         return []
 
     async def process_spider_output_async(
         self, response: Response, result: AsyncIterator[Any], spider: Spider | None = None
     ) -> AsyncIterator[Any]:
-        page = _Page(self._crawler.spider, response)
-        try:
+        with self._reported(response) as page:
             async for one in result:
                 page.look(one)
-        except Exception as error:  # the callback is the user's
-            page.failed(error)
-        page.asked.report(page)
         return
         yield  # makes this a generator
 
     def process_spider_exception(self, response: Response, exception: Exception, spider: Spider | None = None) -> None:
         """Note what a callback raised that isn't a generator."""
         page = _Page(self._crawler.spider, response)
-        page.failed(exception)
-        page.asked.raised(page)
+        page.error = exception
+        page.asked.raised = page
+
+    @contextmanager
+    def _reported(self, response: Response) -> Iterator[_Page]:
+        page = _Page(self._crawler.spider, response)
+        try:
+            yield page
+        except Exception as error:  # the callback is the user's
+            page.error = error
+        page.asked.report(page)
 
 
 class _Page:
@@ -185,7 +184,8 @@ class _Page:
         self._callback = response.request.callback or spider.parse
         self._kept: dict[tuple[str, str], list[EncodeError]] = {}
         self._looked_at = 0
-        self._error: Exception | None = None
+        self.error: Exception | None = None
+        """What the callback has raised."""
 
     def look(self, one: object) -> None:
         """Judge what the callback has yielded, if it is a request."""
@@ -197,15 +197,11 @@ class _Page:
         except EncodeError as error:
             self._kept.setdefault((error.where, error.kind), []).append(error)
 
-    def failed(self, error: Exception) -> None:
-        """Note that the callback has raised."""
-        self._error = error
-
     def report(self, sampled: Sampled) -> None:
         """Add the findings, unless this was the output of an errback."""
         if any(response is self._response for response in sampled.refused):
             return
-        sampled.pages += self._error is None
+        sampled.pages += self.error is None
         sampled.requests += self._looked_at
         code = getattr(inspect.unwrap(getattr(self._callback, "__func__", self._callback)), "__code__", None)
         place = ("", 0) if code is None else (shown_path(code.co_filename), code.co_firstlineno)
@@ -213,6 +209,6 @@ class _Page:
             count = f"{len(errors):,} of the {self._looked_at:,} requests of {in_a_line(self._response.url)}"
             text = f"{count} would stay in their worker: {in_a_line(errors[0])}"
             sampled.findings.append(found("wrong", "stays local", text, "callbacks-and-values", place))
-        if self._error is not None:
-            text = f"the callback of {in_a_line(self._response.url)} raised {brief(self._error)}"
+        if self.error is not None:
+            text = f"the callback of {in_a_line(self._response.url)} raised {brief(self.error)}"
             sampled.findings.append(found("warning", "sample", text, "samples", place))

@@ -39,7 +39,7 @@ SLOT_LIMIT = 2000
 """With more slots, only the URL's own slot is searched."""
 
 READ_LIMIT = 20_000
-"""With more requests waiting, they are not read one by one to find another spelling of the URL."""
+"""With more requests waiting, they are not read one by one to find another spelling of the URL, or an id."""
 
 _READ: Sequence[RequestState] = ("leased", "pending", "delayed")
 """States in which another spelling is searched for; dead letters only by the exact URL."""

@@ -10,15 +10,12 @@ from scrapy import Request
 
 from scrapy_prioqueue.codec.plain import PlainRequest, plain_or_none
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.explain import Reason, reasons, situation_of
+from scrapy_prioqueue.commands.explain import READ_LIMIT, Reason, reasons, situation_of
 from scrapy_prioqueue.commands.listing import UNREADABLE, optional_fields
 from scrapy_prioqueue.commands.output import counted, moment, number
 from scrapy_prioqueue.frontier.redis.operators.findings import State, Stored
 from scrapy_prioqueue.frontier.redis.operators.inspector import tier_name
 from scrapy_prioqueue.rank import priority_of
-
-READ_LIMIT = 20_000
-"""Maximum number of waiting requests that are searched for an id."""
 
 MOST_TEXT = 20_000
 """Maximum number of characters of a value that are shown."""

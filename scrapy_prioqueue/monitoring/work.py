@@ -143,21 +143,17 @@ class SlotReader:
 
     def _limited(self, names: Sequence[bytes], slots: Sequence[SlotWork]) -> Sequence[SlotWork]:
         """Return the slots with their limits."""
-        now_ms, found = self._status.now_ms, list[SlotWork]()
-        clocks = self._inspector.limits.of([decoded(name) for name in names])
-        for slot, clock in zip(slots, clocks, strict=True):
-            limit, interval_s = clock.limit, clock.limit.interval_ms / 1000
-            opens_in_s = max((clock.opens_ms - now_ms) / 1000, (1 - limit.burst) * interval_s)
-            found.append(
-                replace(
-                    slot,
-                    opens_in_s=opens_in_s,
-                    interval_s=interval_s,
-                    concurrency=limit.concurrency,
-                    running=clock.running,
-                )
+        now_ms, clocks = self._status.now_ms, self._inspector.limits.of([*map(decoded, names)])
+        return [
+            replace(
+                slot,
+                opens_in_s=max(clock.opens_ms - now_ms, (1 - clock.limit.burst) * clock.limit.interval_ms) / 1000,
+                interval_s=clock.limit.interval_ms / 1000,
+                concurrency=clock.limit.concurrency,
+                running=clock.running,
             )
-        return found
+            for slot, clock in zip(slots, clocks, strict=True)
+        ]
 
     def _over_budget(self, names: Sequence[bytes], depths: Sequence[int], weight: float) -> Sequence[float]:
         """Estimate how many requests of each slot exceed a budget, as if all had the budget keys of the best one."""

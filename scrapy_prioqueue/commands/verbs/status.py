@@ -332,28 +332,19 @@ def worker_table(
 
 def slow_pages(workers: Sequence[WorkerFound], name: str) -> Sequence[RenderableType]:
     """Return lines about blocked workers, and about pages that may never end."""
-    blocked = [
-        Text(
-            in_a_line(
-                f"blocked: event loop of {worker.name} for {duration(worker.blocked.age_s)}, {worker.blocked.where};"
-                f" end that process, or {evict_command(worker.name, name)} gives its requests to others"
-            ),
-            style="yellow",
-        )
+    lines = [
+        f"blocked: event loop of {worker.name} for {duration(worker.blocked.age_s)}, {worker.blocked.where}; end that"
+        f" process, or {evict_command(worker.name, name)} gives its requests to others"
         for worker in workers
         if worker.blocked is not None and worker.is_alive
     ]
-    return blocked + [
-        Text(
-            in_a_line(
-                f"slow: {page.url} ({page.callback}) at {worker.name} for {duration(page.age_s)}, now in"
-                f" {page.stage}; {frontier_command(f'release {page.lease_id}', name)} gives it to others"
-            ),
-            style="yellow",
-        )
+    lines += [
+        f"slow: {page.url} ({page.callback}) at {worker.name} for {duration(page.age_s)}, now in {page.stage};"
+        f" {frontier_command(f'release {page.lease_id}', name)} gives it to others"
         for worker in workers
         for page in worker.slow
     ]
+    return [Text(in_a_line(line), style="yellow") for line in lines]
 
 
 def doing(worker: WorkerFound, state: State, *, has_leases: bool) -> Text:
