@@ -35,15 +35,15 @@ class ExportVerb(Verb):
         parser.add_argument("file", metavar="FILE", help="file to write; - for standard output")
 
     def run(self, context: Context, options: Namespace) -> int:
-        state, counts = context.state(), context.inspector.status()
-        alive = sum(worker.is_alive for worker in context.inspector.workers())
-        if alive and ("paused" not in state.orders or (counts and counts.counts["leased"])):
+        status = context.status()
+        alive = sum(worker.is_alive for worker in status.workers)
+        if alive and ("paused" not in status.state.orders or status.counts["leased"]):
             warn(
                 self.name,
                 f"{counted(alive, 'worker is', 'workers are')} running: requests that change meanwhile may be written"
                 " twice or not at all; pause or stop all workers first for an exact copy",
             )
-        total = (counts.left + counts.counts["dead"]) if counts else None
+        total = status.left + status.counts["dead"]
         with opened(options.file, "wb") as file, working("exporting", total) as work:
             context.so_far = lambda: (
                 f"{work} requests written; the export is incomplete, and import rejects it: run export again"
