@@ -128,17 +128,11 @@ class Method:
 
 
 class SpiderCode:
-    """The class of a spider and its bases in the project, the most derived first.
+    """The class of a spider and its bases in the project, the most derived first, each with its module."""
 
-    Args:
-        classes: each with its module.
-        bases: names of the other bases, such as `CrawlSpider`.
-    """
-
-    def __init__(self, classes: Sequence[tuple[ast.ClassDef, Module]], bases: Collection[str] = ()) -> None:
+    def __init__(self, classes: Sequence[tuple[ast.ClassDef, Module]]) -> None:
         self.classes = classes
         self.names = {node.name for node, _ in classes}
-        self.bases = bases
         self.methods: dict[str, list[Method]] = {}
         """Definitions by name; more than one where each calls that of its base."""
         for node, module in classes:
@@ -201,7 +195,7 @@ def code_of(cls: type) -> SpiderCode:
     classes = [found for base in cls.__mro__ if (found := _class_of(base, modules)) is not None]
     if not classes or classes[0][0].name != cls.__name__:
         raise NoSource(f"the source of {cls.__module__}.{cls.__qualname__} can't be read")
-    return SpiderCode(classes, {base.__name__ for base in cls.__mro__ if base.__module__.startswith("scrapy.")})
+    return SpiderCode(classes)
 
 
 def _class_of(cls: type, modules: dict[str, Module]) -> tuple[ast.ClassDef, Module] | None:

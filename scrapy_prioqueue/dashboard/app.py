@@ -21,7 +21,7 @@ from scrapy_prioqueue.commands.options import duration_s
 from scrapy_prioqueue.commands.output import counted, plain
 from scrapy_prioqueue.commands.verbs.status import as_json
 from scrapy_prioqueue.dashboard.access import SESSION_S, Access, Guard, Question, Session, is_encrypted, local_path
-from scrapy_prioqueue.dashboard.board import LETTERS_CHANGED, SORTINGS, Board, Wanted
+from scrapy_prioqueue.dashboard.board import LETTERS_CHANGED, LOOK_LIMIT, SORTINGS, Board, Wanted
 from scrapy_prioqueue.dashboard.live import AGE, EventStream, Fragments, Live
 from scrapy_prioqueue.dashboard.templating import page_environment
 from scrapy_prioqueue.errors import PrioQueueError
@@ -105,7 +105,7 @@ class Page:
         if name == "workers":
             return {"workers": self._board.workers(status) if status else []}
         sort = next((each for each in SORTINGS if each == argument), None)
-        return {"slots": self._board.slots(sort) if status else None, "sort": sort, "sortings": SORTINGS}
+        return {"slots": self._board.slots(sort) if status else None, "sortings": SORTINGS, "look_limit": LOOK_LIMIT}
 
     def _overview(self, request: Request) -> Response:
         return self._page(request, "overview")

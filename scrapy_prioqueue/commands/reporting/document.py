@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scrapy_prioqueue.commands.listing import dead_text
-from scrapy_prioqueue.commands.output import counted, duration, moment, number, part, rate, size
+from scrapy_prioqueue.commands.output import counted, duration, moment, number, rate, size
 from scrapy_prioqueue.commands.reporting.charts import Chart, brief, charts_of, seconds
 from scrapy_prioqueue.domains import by_domain
 from scrapy_prioqueue.frontier.redis.operators.findings import SlotFound, Status
@@ -130,7 +130,7 @@ def render(document: Document) -> str:
     # Imported here, since only this needs Jinja2, which need not be installed.
     from scrapy_prioqueue.commands.reporting.templating import environment
 
-    texts = (brief, counted, duration, headline, latency_text, moment, number, part, rate, size, tier_name)
+    texts = (brief, counted, duration, headline, latency_text, moment, number, rate, size, tier_name)
     template = environment("scrapy_prioqueue.commands.reporting", *texts).get_template("report.html")
     return template.render(doc=document, s=document.status, totals=document.totals)
 
