@@ -138,9 +138,7 @@ def run_demo(options: argparse.Namespace) -> bool:
         directory = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="prioqueue-demo-")))
         directory = directory.resolve()
         directory.mkdir(parents=True, exist_ok=True)
-        redis = RedisServer(directory / "redis", appendonly=True)
-        stack.callback(redis.stop)  # before the start, which Ctrl-C may interrupt
-        redis.start()
+        redis = stack.enter_context(RedisServer(directory / "redis", appendonly=True))
         children = stack.enter_context(Children(directory))
         try:
             crawl, verdict = Demo(directory, redis, children, options).run()

@@ -92,9 +92,7 @@ def main() -> int:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="prioqueue-demo-"))).resolve()
         try:
-            redis = RedisServer(directory / "redis", appendonly=True)
-            stack.callback(redis.stop)  # before the start, which Ctrl-C may interrupt
-            redis.start()
+            redis = stack.enter_context(RedisServer(directory / "redis", appendonly=True))
             children = stack.enter_context(Children(directory, {"PRIOQUEUE_DASHBOARD_TOKEN": options.token}))
             DashboardDemo(directory, redis, children, options).show()
         except DemoFailed as failure:

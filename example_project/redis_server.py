@@ -204,7 +204,12 @@ class RedisServer:
         self._running_process().send_signal(signal.SIGCONT)
 
     def __enter__(self) -> RedisServer:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            # Such as Ctrl-C; without this nothing would end the process.
+            self.stop()
+            raise
         return self
 
     def __exit__(

@@ -87,12 +87,8 @@ def server(mode: str, folder: Path) -> Iterator[str | None]:
     if mode != "redis":
         yield None
         return
-    redis = RedisServer(folder / "redis", appendonly=True, appendfsync="no")
-    redis.start()
-    try:
+    with RedisServer(folder / "redis", appendonly=True, appendfsync="no") as redis:
         yield redis.url
-    finally:
-        redis.stop()
 
 
 def run(checkout: Path, mode: str, url: str | None, results: Path, arguments: list[str]) -> dict[str, str | None]:

@@ -111,13 +111,8 @@ def main(arguments: Sequence[str]) -> None:
     """Record a crawl and write the picture."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        redis = RedisServer(directory / "redis", appendonly=True)
-        try:
-            redis.start()
-            with Children(directory) as children:
-                picture = Recording(directory, redis, children).run()
-        finally:
-            redis.stop()
+        with RedisServer(directory / "redis", appendonly=True) as redis, Children(directory) as children:
+            picture = Recording(directory, redis, children).run()
     Path(*arguments or [SVG]).write_text(picture)
 
 

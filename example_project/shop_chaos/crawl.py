@@ -147,14 +147,14 @@ class ChaosCrawl:
         plan = self.plan
         self.directory.mkdir(parents=True)
         with ExitStack() as stack:
-            server = RedisServer(
-                self.directory / "redis",
-                appendonly=True,
-                appendfsync=plan.appendfsync,
-                auto_aof_rewrite_percentage=0,
+            server = stack.enter_context(
+                RedisServer(
+                    self.directory / "redis",
+                    appendonly=True,
+                    appendfsync=plan.appendfsync,
+                    auto_aof_rewrite_percentage=0,
+                )
             )
-            stack.callback(server.stop)
-            server.start()
             path = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"))))
             children = stack.enter_context(Children(self.directory, {"PYTHONPATH": path}))
             proxies = [stack.enter_context(FaultProxy(server.port)) for _ in range(plan.workers)]
