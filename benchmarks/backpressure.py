@@ -19,11 +19,10 @@ from typing import Any
 import redis
 from crawled import CRAWL_WITHIN_S, crawling, visits_of
 from listings import FRONT_PAGE, IS_LISTING, LINKS, urls_of
-from processes import beside
+from processes import HOST, BenchmarkFailed, beside, served
 from program import Option, run_from_command_line, workplace
 from redis_server import RedisServer
 from results import Cell, Report, Table
-from served import HOST, BenchmarkFailed, served
 
 from scrapy_prioqueue.client import FrontierClient
 

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from processes import BenchmarkFailed
 from program import run_as_program
 from report import table
-from served import BenchmarkFailed
 from shop_chaos.crawl import ChaosCrawl, Outcome, Plan
 from shop_chaos.faults import FAULTS, LEASE_TTL_S
 

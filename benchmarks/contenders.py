@@ -43,6 +43,10 @@ class Contender:
         """Return the settings of a crawl whose files are in that directory."""
         return {**self.settings, "JOBDIR": str(directory / "job")} if self.has_job else self.settings
 
+    def is_wanted(self, texts: Sequence[str]) -> bool:
+        """Return whether its name has one of these texts, or it is the measure of all others; any is, without texts."""
+        return self.name == MEMORY or not texts or any(text in self.name for text in texts)
+
 
 def contenders(near_url: str, far_url: str, distance: str) -> Sequence[Contender]:
     """Return what is compared; the first is the measure of all others.

@@ -18,10 +18,10 @@ from typing import Any
 import redis
 from contenders import MEMORY, Contender, contenders, has_scrapy_redis, with_policies
 from crawled import CrawlResult, crawling, visits_of
+from processes import HOST, BenchmarkFailed, served
 from program import Option, run_from_command_line, workplace
 from redis_server import RedisServer
 from results import Cell, Measured, Report, Table
-from served import HOST, BenchmarkFailed, served
 
 SLOW_ROUNDS = 1
 """Rounds that slow contenders take part in, the warm-up aside."""
@@ -258,7 +258,7 @@ def run_benchmark(options: argparse.Namespace) -> None:
         near_ms, far_ms = bench.round_trip_ms(server.url), bench.round_trip_ms(far_url)
         site = f"Round trip: near {near_ms:.2f} ms, far {far_ms:.2f} ms. Site: {options.pages} pages, 20 links each."
         everyone = contenders(server.url, far_url, f"+{options.round_trip_ms:g} ms")
-        wanted = [one for one in everyone if one.name == MEMORY or _is_wanted(one.name, options.only)]
+        wanted = [one for one in everyone if one.is_wanted(options.only)]
         warm_up = 0 if options.quick else 1
         report.add(*tables(measure(bench, wanted, options.rounds, warm_up), site))
         ours = [one for one in wanted if not (one.is_slow or one.has_job)]
@@ -270,10 +270,6 @@ def run_benchmark(options: argparse.Namespace) -> None:
         report.add(policy_table(measure(bench, policies, options.rounds, warm_up), groups))
         if not has_scrapy_redis():
             print("scrapy-redis is not installed (pip install 'scrapy-prioqueue[bench]') and so not in the tables.")
-
-
-def _is_wanted(name: str, texts: Sequence[str]) -> bool:
-    return not texts or any(text in name for text in texts)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from served import HERE, BenchmarkFailed
+from processes import HERE, BenchmarkFailed
 from website import VISITS
 
 CRAWL_WITHIN_S = 300.0
@@ -60,17 +60,20 @@ class CrawlProcess:
         url: the front page, or what comes before the number of each of ``--starts``.
         settings: in addition to `COMMON_SETTINGS`.
         directory: for its log and its result.
-        options: further arguments of ``spider.py``.
+        options: further arguments of the program.
+        script: the program; its own first argument is in place of the URL.
     """
 
-    def __init__(self, url: str, settings: Mapping[str, Any], directory: Path, *options: str) -> None:
+    def __init__(
+        self, url: str, settings: Mapping[str, Any], directory: Path, *options: str, script: str = "spider.py"
+    ) -> None:
         self._result = directory / "result.json"
         self._log = directory / "crawl.log"
         self._started_s = time.monotonic()
         words = json.dumps({**COMMON_SETTINGS, **settings})
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, HERE / "spider.py", url, self._result, "--settings", words, *options],
+                [sys.executable, HERE / script, url, self._result, "--settings", words, *options],
                 env={**os.environ, "PYTHONHASHSEED": "0"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -89,7 +92,12 @@ class CrawlProcess:
         return self._process.pid
 
     def result(self) -> CrawlResult:
-        """Wait for the end and return what was measured.
+        """Wait for the end and return what was measured; see `figures`."""
+        figures = self.figures()
+        return CrawlResult(**{**figures, "process_s": time.monotonic() - self._started_s})
+
+    def figures(self) -> dict[str, Any]:
+        """Wait for the end and return what the program has written.
 
         Raises:
             BenchmarkFailed: it failed or takes too long; the message ends with its log.
@@ -98,10 +106,10 @@ class CrawlProcess:
             code = self._process.wait(CRAWL_WITHIN_S)
         except subprocess.TimeoutExpired:
             raise BenchmarkFailed(f"the crawl takes more than {CRAWL_WITHIN_S:g} s\n{self.log}") from None
-        process_s = time.monotonic() - self._started_s
         if code or not self._result.exists():
             raise BenchmarkFailed(f"the crawl ended with code {code}\n{self.log}")
-        return CrawlResult(**{**json.loads(self._result.read_bytes()), "process_s": process_s})
+        figures: dict[str, Any] = json.loads(self._result.read_bytes())
+        return figures
 
     @property
     def log(self) -> str:
@@ -115,10 +123,12 @@ class CrawlProcess:
 
 
 @contextmanager
-def crawling(url: str, settings: Mapping[str, Any], directory: Path, *options: str) -> Iterator[CrawlProcess]:
+def crawling(
+    url: str, settings: Mapping[str, Any], directory: Path, *options: str, script: str = "spider.py"
+) -> Iterator[CrawlProcess]:
     """Start a crawl, see `CrawlProcess`; it is killed if it still runs at the end of the ``with`` block."""
     directory.mkdir(parents=True)
-    process = CrawlProcess(url, settings, directory, *options)
+    process = CrawlProcess(url, settings, directory, *options, script=script)
     try:
         yield process
     finally:

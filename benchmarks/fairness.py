@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from frontier import TIERS
+from hand import TIERS, Hand, acks_of
 from program import Option, run_from_command_line, workplace
 from redis.asyncio import Redis
 from results import Cell, Report, Table
@@ -24,8 +24,7 @@ from simulated import Page, SimulatedWorker, fleet, until
 
 from scrapy_prioqueue.client import FrontierClient
 from scrapy_prioqueue.codec.plain import read_plain
-from scrapy_prioqueue.frontier import open_frontier
-from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Frontier, FrontierConfig, Lease, Push
+from scrapy_prioqueue.frontier.base import Demand, Lease, Push
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE
 from scrapy_prioqueue.rank import rank_of, tier_of
@@ -43,52 +42,27 @@ FEWEST_FOR_SHARES = 100
 URGENT = re.compile(r"urgent-(\d+)$")
 
 
-class Hand:
-    """A worker that acks at once what it was given, without a pump.
-
-    Args:
-        frontier: of this worker, joined.
-    """
-
-    def __init__(self, frontier: Frontier) -> None:
-        self._frontier = frontier
-        self._acks: Sequence[Ack] = ()
-        self._batches = 0
-
-    async def push(self, requests: Sequence[Push]) -> None:
-        """Store requests."""
-        for first in range(0, len(requests), BATCH_SIZE):
-            await self._frontier.exchange([self._batch(requests[first : first + BATCH_SIZE])], None)
-
-    async def lease(self, limit: int) -> Sequence[Lease]:
-        """Ack what is held and lease up to so many requests."""
-        answer = await self._frontier.exchange([self._batch(self._acks)] if self._acks else [], Demand(limit))
-        self._acks = [Ack(lease.lease_id, lease.attempt) for lease in answer.leases]
-        return answer.leases
-
-    def _batch(self, operations: Sequence[Push | Ack]) -> Batch:
-        self._batches += 1
-        return Batch(self._batches, operations)
-
-
 async def order_of(url: str, policy: Policy, requests: Sequence[Push], count: int, workers: int) -> Sequence[Lease]:
-    """Return the first so many leases in the order in which they are granted to that many workers."""
-    frontiers = [
-        open_frontier(FrontierConfig("bench", TIERS, f"worker-{number}", policy=policy), url, timeout_s=30)
-        for number in range(workers)
-    ]
+    """Return the first so many leases in the order in which they are granted to that many workers.
+
+    Each worker acks what it holds when it leases again.
+    """
+    hands = [Hand(url, f"worker-{number}", policy=policy) for number in range(workers)]
+    held: dict[Hand, Sequence[Lease]] = dict.fromkeys(hands, ())
     try:
-        for frontier in frontiers:
-            await frontier.join()
-        hands = [Hand(frontier) for frontier in frontiers]
-        await hands[0].push(requests)
+        for hand in hands:
+            await hand.join()
+        await hands[0].send(requests, BATCH_SIZE)
         leases: list[Lease] = []
         while len(leases) < count:
-            leases += await random.choice(hands).lease(random.randint(1, 16))
+            hand = random.choice(hands)
+            answer = await hand.exchange(acks_of(held[hand]), Demand(random.randint(1, 16)))
+            held[hand] = answer.leases
+            leases += answer.leases
         return leases[:count]
     finally:
-        for frontier in frontiers:
-            await frontier.close()
+        for hand in hands:
+            await hand.close()
 
 
 # Shares

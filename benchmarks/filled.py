@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha1
 
-from frontier import PAYLOAD, TIERS
+from frontier import PAYLOAD
+from hand import NAME, TIERS
 
 from scrapy_prioqueue.frontier.base import Push
 from scrapy_prioqueue.frontier.redis.connection import parse_version
@@ -17,8 +18,6 @@ from scrapy_prioqueue.rank import rank_of
 
 PUSHES_PER_CALL = 500
 CALLS_PER_TRIP = 8
-
-NAME = "bench"
 
 PLAN = CrawlPlan(TIERS)
 

@@ -18,11 +18,10 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import count
 from statistics import median
 
-from filled import NAME, fill, request
-from frontier import TIERS
+from filled import fill, request
+from hand import Hand, acks_of
 from plain import fill_plain, lease_plain, push_plain
 from program import Option, processor_s, run_from_command_line, workplace
 from redis_server import RedisServer
@@ -30,8 +29,7 @@ from results import Cell, Measured, Report, Table
 from slow import SLOW_MS, SlowCalls
 from verbs import exchanges_beside, run_verbs
 
-from scrapy_prioqueue.frontier import open_frontier
-from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Frontier, FrontierConfig, Push
+from scrapy_prioqueue.frontier.base import Ack, Demand
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.pump.outbox import REQUESTS_PER_BATCH
 
@@ -77,65 +75,27 @@ class Subject:
         return f"{self.pending:,} in {self.slots:,} slots"
 
 
-class Worker:
-    """A worker on a full frontier, with batches and leases as the pump makes them."""
-
-    def __init__(self, url: str) -> None:
-        config = FrontierConfig(name=NAME, tiers=TIERS, worker="bench")
-        self._frontier: Frontier = open_frontier(config, url, timeout_s=60)
-        self._numbers = count(1)
-
-    async def join(self) -> None:
-        """Enter the crawl."""
-        await self._frontier.join()
-
-    async def push(self, pushes: Sequence[Push]) -> None:
-        """Store requests."""
-        for first in range(0, len(pushes), REQUESTS_PER_BATCH):
-            batch = Batch(next(self._numbers), pushes[first : first + REQUESTS_PER_BATCH])
-            await self._frontier.exchange([batch], None)
-
-    async def lease(self, number: int) -> list[Ack]:
-        """Lease so many requests; return their acks."""
-        acks: list[Ack] = []
-        while len(acks) < number:
-            answer = await self._frontier.exchange((), Demand(LEASE))
-            acks += [Ack(lease.lease_id, lease.attempt) for lease in answer.leases]
-        return acks
-
-    async def ack(self, acks: Sequence[Ack]) -> None:
-        """Settle leases, as many at a time as were leased."""
-        for first in range(0, len(acks), LEASE):
-            await self._frontier.exchange([Batch(next(self._numbers), acks[first : first + LEASE])], None)
-
-    async def close(self) -> None:
-        """Leave."""
-        await self._frontier.leave()
-        await self._frontier.close()
-
-
 async def run_round(subject: Subject, first: int, operations: int) -> None:
     """Push, lease and ack so many requests, beginning with that number."""
-    worker = Worker(subject.server.url)
+    hand = Hand(subject.server.url, "bench")
     pushes = [request(number, subject.slots) for number in range(first, first + operations)]
     acks: list[Ack] = []
 
     async def lease() -> None:
-        acks.extend(await worker.lease(operations))
+        acks.extend(acks_of(await hand.lease(operations, Demand(LEASE))))
 
     try:
-        await worker.join()
+        await hand.join()
         phases: Sequence[Callable[[], Awaitable[None]]] = (
-            lambda: worker.push(pushes),
+            lambda: hand.send(pushes, REQUESTS_PER_BATCH),
             lease,
-            lambda: worker.ack(acks),
+            lambda: hand.send(acks, LEASE),
         )
         for phase, run in zip(PHASES, phases, strict=True):
-            before = processor_s(SlowCalls.client(subject.server))
-            await run()
-            subject.costs[phase].append((processor_s(SlowCalls.client(subject.server)) - before) / operations * 1e6)
+            with measured(subject, phase, operations):
+                await run()
     finally:
-        await worker.close()
+        await hand.leave()
 
 
 def run_plain_round(subject: Subject, first: int, operations: int) -> None:
@@ -147,11 +107,19 @@ def run_plain_round(subject: Subject, first: int, operations: int) -> None:
     )
     try:
         for phase, run in zip(PLAIN_PHASES, phases, strict=True):
-            before = processor_s(SlowCalls.client(subject.server))
-            run()
-            subject.costs[phase].append((processor_s(SlowCalls.client(subject.server)) - before) / operations * 1e6)
+            with measured(subject, phase, operations):
+                run()
     finally:
         link.close()
+
+
+@contextmanager
+def measured(subject: Subject, phase: str, operations: int) -> Iterator[None]:
+    """Note what the ``with`` block takes of the server's processor for each of so many operations."""
+    client = SlowCalls.client(subject.server)
+    before = processor_s(client)
+    yield
+    subject.costs[phase].append((processor_s(client) - before) / operations * 1e6)
 
 
 @contextmanager
@@ -177,47 +145,37 @@ def _memory(server: RedisServer) -> float:
 
 
 def cost_table(found: Sequence[Subject]) -> Table:
-    """Return the server's processor time for one request, and how it compares with that of the first size."""
-    columns = ["pending", *(f"{phase}, µs" for phase in PHASES), *(f"{phase}, ratio" for phase in PHASES)]
-    rows: list[Sequence[Cell]] = [
-        [subject.title, *(Measured(subject.costs[phase], 1) for phase in PHASES), *_ratios(subject, found[0])]
-        for subject in found
-    ]
+    """Return the server's processor time for one request."""
     note = (
         f"All processor time of Redis for one request, with {REQUESTS_PER_BATCH} pushes per call, and {LEASE} leases"
         " and acks per call. Ratios are to the first row in the same round."
     )
-    return Table("What push, lease and ack cost by size", columns, rows, note)
+    return _costs("What push, lease and ack cost by size", PHASES, found, note)
 
 
 def plain_table(found: Sequence[Subject]) -> Table:
     """Return the same for plain commands."""
-    columns = [
-        "pending",
-        *(f"{phase}, µs" for phase in PLAIN_PHASES),
-        *(f"{phase}, ratio" for phase in PLAIN_PHASES),
-    ]
-    rows: list[Sequence[Cell]] = [
-        [
-            subject.title,
-            *(Measured(subject.costs[phase], 1) for phase in PLAIN_PHASES),
-            *_ratios(subject, found[0], PLAIN_PHASES),
-        ]
-        for subject in found
-    ]
     note = (
         "The same payloads and ranks are in a sorted set per slot, and the fingerprints in a set. A push is a `ZADD`"
         f" and a `SADD`, {REQUESTS_PER_BATCH} pushes per round trip; a lease is a `ZPOPMIN`, {LEASE} per round trip,"
         " from the slots in turn. Measured in the same rounds, on separate servers."
     )
-    return Table("What plain commands cost by size", columns, rows, note)
+    return _costs("What plain commands cost by size", PLAIN_PHASES, found, note)
 
 
-def _ratios(subject: Subject, base: Subject, phases: Sequence[str] = PHASES) -> Sequence[Measured]:
-    return [
-        Measured([mine / its for mine, its in zip(subject.costs[phase], base.costs[phase], strict=True)])
-        for phase in phases
-    ]
+def _costs(title: str, phases: Sequence[str], found: Sequence[Subject], note: str) -> Table:
+    """Return a table of these phases by size, and how each compares with that of the first size."""
+    columns = ["pending", *(f"{phase}, µs" for phase in phases), *(f"{phase}, ratio" for phase in phases)]
+    rows: list[Sequence[Cell]] = []
+    for subject in found:
+        costs = [Measured(subject.costs[phase], 1) for phase in phases]
+        bases = [found[0].costs[phase] for phase in phases]
+        ratios = [
+            Measured([mine / its for mine, its in zip(cost.values, base, strict=True)])
+            for cost, base in zip(costs, bases, strict=True)
+        ]
+        rows.append([subject.title, *costs, *ratios])
+    return Table(title, columns, rows, note)
 
 
 def size_table(found: Sequence[Subject]) -> Table:

@@ -18,11 +18,10 @@ from dataclasses import dataclass, field
 
 import redis
 from fleet_worker import CONCURRENCY, SLOTS, Done
-from processes import LINE_WITHIN_S, beside, line_of
+from processes import LINE_WITHIN_S, BenchmarkFailed, beside, line_of
 from program import Option, processor_s, run_from_command_line, workplace
 from redis_server import RedisServer
 from results import Cell, Measured, Report, Table
-from served import BenchmarkFailed
 
 PROCESSES = 2
 """The most processes that a fleet is spread over: more than the machine has cores would only take turns."""

@@ -21,13 +21,13 @@ from hashlib import sha1
 from itertools import islice
 from typing import Any
 
+from hand import NO_POLICY, Hand
+from processes import BenchmarkFailed
 from program import Option, run_from_command_line, workplace
 from redis.asyncio import Redis
 from results import Cell, Measured, Report, Table
-from served import BenchmarkFailed
 
-from scrapy_prioqueue.frontier import open_frontier
-from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Frontier, FrontierConfig, Push
+from scrapy_prioqueue.frontier.base import Ack, Demand, Push
 from scrapy_prioqueue.frontier.base import Spent as Cost
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import EVERY, Budget, Policy, SlotLimit
@@ -47,8 +47,6 @@ COST = Cost(10_000, 250)
 
 PAYLOAD = b"\x93\x01\xa3GET\xd9P%s\x81\xa5depth\x03\xa5parse"
 """About what the codec makes of a link to an 80-byte URL."""
-
-TIERS = ("urgent", "high", "normal", "low")
 
 SPEED = "Push, lease and ack"
 MEMORY = "Memory of the server"
@@ -115,42 +113,31 @@ class Ours:
         lease: requests per lease.
     """
 
-    def __init__(self, url: str, lease: int, policy: Policy = Policy()) -> None:  # noqa: B008 - it is frozen
-        config = FrontierConfig(name="bench", tiers=TIERS, worker="bench", policy=policy)
-        self._frontier: Frontier = open_frontier(config, url, timeout_s=30)
+    def __init__(self, url: str, lease: int, policy: Policy = NO_POLICY) -> None:
+        self._hand = Hand(url, "bench", policy=policy)
         self._lease = lease
         self._cost = None if policy.budgets is None else COST
-        self._batches = 0
 
     async def open(self) -> None:
         """Connect."""
-        await self._frontier.join()
+        await self._hand.join()
 
     async def push(self, pushes: Sequence[Push]) -> None:
         """Store all requests, as many at a time as the pump sends at most."""
-        size = BATCH_SIZE * MAX_BATCHES
-        for first in range(0, len(pushes), size):
-            piece = pushes[first : first + size]
-            batches = [self._batch(piece[at : at + BATCH_SIZE]) for at in range(0, len(piece), BATCH_SIZE)]
-            await self._frontier.exchange(batches, None)
+        await self._hand.send(pushes, BATCH_SIZE * MAX_BATCHES)
 
     async def drain(self) -> int:
         """Lease all requests and ack each lot with the exchange for the next; return how many were acked."""
         acks: Sequence[Ack] = ()
         while True:
-            demand = Demand(self._lease, is_idle=not acks)
-            answer = await self._frontier.exchange([self._batch(acks)] if acks else [], demand)
+            answer = await self._hand.exchange(acks, Demand(self._lease, is_idle=not acks))
             if not acks and not answer.leases:
                 return answer.depth.done
             acks = [Ack(lease.lease_id, lease.attempt, spent=self._cost) for lease in answer.leases]
 
     async def close(self) -> None:
         """Disconnect."""
-        await self._frontier.close()
-
-    def _batch(self, operations: Sequence[Push | Ack]) -> Batch:
-        self._batches += 1
-        return Batch(self._batches, operations)
+        await self._hand.close()
 
 
 class Plain:

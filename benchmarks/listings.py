@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 from collections.abc import Sequence
 
-from served import HOST, serve_until_input_ends
-from website import VISITS, Conversation, answer
+from website import VISITS, json_answer, link_page, serve
 
 LINKS = 100
 CHILDREN = 10
@@ -53,22 +51,13 @@ class ListingSite:
         self._fetched = 0
         self._different: set[bytes] = set()
 
-    def respond(self, path: bytes) -> bytes:
-        """Return the answer to a request."""
+    def respond(self, path: bytes, host: str) -> tuple[bytes, float]:
+        """Return the answer to a request, which is sent at once."""
         if path == VISITS.encode():
-            counts = {"fetched": self._fetched, "different": len(self._different)}
-            return answer("200 OK", "application/json", json.dumps(counts).encode())
+            return json_answer({"fetched": self._fetched, "different": len(self._different)}), 0.0
         self._fetched += 1
         self._different.add(path)
-        links = (f'<a href="{link}">A page</a>\n' for link in links_of(path.decode(), self._listings))
-        return answer("200 OK", "text/html; charset=utf-8", "".join(["<!doctype html>\n", *links]).encode())
-
-
-async def run(listings: int) -> None:
-    """Serve the site until the input ends."""
-    site = ListingSite(listings)
-    server = await asyncio.get_running_loop().create_server(lambda: Conversation(site), HOST, 0)
-    await serve_until_input_ends(server)
+        return link_page(links_of(path.decode(), self._listings)), 0.0
 
 
 def main() -> None:
@@ -76,7 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("listings", type=int, help="how many listings")
     options = parser.parse_args()
-    asyncio.run(run(options.listings))
+    asyncio.run(serve(ListingSite(options.listings)))
 
 
 if __name__ == "__main__":

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import time
 from collections.abc import Iterable, Sequence
 
-from served import serve_until_input_ends
-from website import answer
+from processes import serve_until_input_ends
+from website import Conversation, json_answer, link_page
 
 ARRIVALS = "/arrivals"
 """Answers with the times of all requests by host, but for the front page and itself."""
@@ -22,8 +21,6 @@ ROOTS = 50
 
 CHILDREN = 4
 """Pages that each other page links to."""
-
-_END_OF_HEAD = b"\r\n\r\n"
 
 
 def hosts(count: int) -> Sequence[str]:
@@ -46,12 +43,12 @@ class LoggingSite:
         self._pages = pages
         self._arrivals: dict[str, list[float]] = {}
 
-    def respond(self, host: str, path: bytes) -> tuple[bytes, float]:
+    def respond(self, path: bytes, host: str) -> tuple[bytes, float]:
         """Return the answer to a request that has arrived now, and how long it takes."""
         if path == b"/":
             return self._links((host, page) for page in range(min(ROOTS, self._pages)) for host in self._addresses), 0.0
         if path == ARRIVALS.encode():
-            return answer("200 OK", "application/json", json.dumps(self._arrivals).encode()), 0.0
+            return json_answer(self._arrivals), 0.0
         self._arrivals.setdefault(host, []).append(time.monotonic())
         return self._page(host, int(path.strip(b"/"))), self.latency_s
 
@@ -60,29 +57,7 @@ class LoggingSite:
         return self._links((host, child) for child in range(first, min(first + CHILDREN, self._pages)))
 
     def _links(self, pages: Iterable[tuple[str, int]]) -> bytes:
-        links = [f'<a href="http://{host}:{self.port}/{page}">Page {page}</a>\n' for host, page in pages]
-        return answer("200 OK", "text/html; charset=utf-8", "".join(["<!doctype html>\n", *links]).encode())
-
-
-class Conversation(asyncio.Protocol):
-    """One connection; requests without body, one at a time."""
-
-    def __init__(self, site: LoggingSite) -> None:
-        self._site = site
-        self._received = b""
-        self._host = ""
-        self._transport: asyncio.Transport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._host = transport.get_extra_info("sockname")[0]
-
-    def data_received(self, data: bytes) -> None:
-        *heads, self._received = (self._received + data).split(_END_OF_HEAD)
-        for head in heads:
-            text, delay_s = self._site.respond(self._host, head.split(b" ", 2)[1])
-            asyncio.get_running_loop().call_later(delay_s, self._transport.write, text)
+        return link_page(f"http://{host}:{self.port}/{page}" for host, page in pages)
 
 
 async def run(count: int, pages: int, latency_s: float) -> None:

@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from processes import HERE
 from results import Cell, Measured, Results, Table
-from served import HERE
 
 REPOSITORY = HERE.parent
 RESULTS = HERE / "results"

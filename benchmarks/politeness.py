@@ -22,10 +22,10 @@ import redis
 from arrivals import Seen, seen_table
 from crawled import crawling
 from logging_site import ARRIVALS
+from processes import HOST, BenchmarkFailed, served
 from program import Option, run_from_command_line, workplace
 from redis_server import RedisServer
 from results import Cell, Measured, Report, Table
-from served import HOST, BenchmarkFailed, served
 from simulated import Page, fleet, until
 
 from scrapy_prioqueue.frontier.base import Lease, Push

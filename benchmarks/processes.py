@@ -1,17 +1,41 @@
-"""Programs of this folder that work beside a benchmark until it ends: start them, and read what they print."""
+"""Programs of this folder that a benchmark starts: some serve a port, some work beside it and print what they measure.
+
+A program that serves a port ends when its input ends, so that it never outlives the one that started it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from served import HERE, BenchmarkFailed
+HOST = "127.0.0.1"
+HERE = Path(__file__).resolve().parent
 
 LINE_WITHIN_S = 120.0
 """Longest time until a program prints its next line, in seconds."""
+
+
+class BenchmarkFailed(Exception):
+    """A measurement can't be made, or is worth nothing."""
+
+
+def wait_until(condition: Callable[[], object], *, what: str, within_s: float, pause_s: float = 0.05) -> None:
+    """Wait until the condition is true; it may raise.
+
+    Raises:
+        BenchmarkFailed: it was still false after that many seconds.
+    """
+    pause, deadline = threading.Event(), time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise BenchmarkFailed(f"not within {within_s:g} s: {what}")
+        pause.wait(pause_s)
 
 
 @contextmanager
@@ -53,5 +77,27 @@ def line_of(process: subprocess.Popen[str]) -> str:
     finally:
         watchdog.cancel()
     if not line:
-        raise BenchmarkFailed("a program beside the benchmark ended before its time")
+        raise BenchmarkFailed(f"{process.args!r} ended before its time")
     return line
+
+
+@contextmanager
+def served(script: str, *arguments: object) -> Iterator[int]:
+    """Run a program that serves a port for the length of the ``with`` block and yield the port.
+
+    Raises:
+        BenchmarkFailed: it didn't start.
+    """
+    with beside(script, *arguments) as process:
+        yield int(line_of(process))
+
+
+async def serve_until_input_ends(server: asyncio.Server) -> None:
+    """Print the port of a server, and stop it when nobody is interested any more."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sys.stdin.fileno(), ended.set)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await ended.wait()
+    loop.remove_reader(sys.stdin.fileno())
+    server.close()

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from processes import BenchmarkFailed
 from redis_server import RedisServer, RedisServerError
-from served import BenchmarkFailed
 
 
 @contextmanager
@@ -27,13 +27,11 @@ def workplace(**config: Any) -> Iterator[tuple[Path, RedisServer]]:
     Raises:
         RedisServerError: there is no server on this machine, or it doesn't start.
     """
-    with tempfile.TemporaryDirectory(prefix="prioqueue-bench-") as directory:
-        server = RedisServer(Path(directory) / "redis", **config)
-        try:
-            server.start()
-            yield Path(directory), server
-        finally:
-            server.stop()
+    with (
+        tempfile.TemporaryDirectory(prefix="prioqueue-bench-") as directory,
+        RedisServer(Path(directory) / "redis", **config) as server,
+    ):
+        yield Path(directory), server
 
 
 def processor_s(client: redis.Redis) -> float:

@@ -11,7 +11,7 @@ import random
 import selectors
 from collections import deque
 
-from served import HOST, serve_until_input_ends
+from processes import HOST, serve_until_input_ends
 
 
 class Delayed:

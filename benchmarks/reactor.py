@@ -16,10 +16,10 @@ from pathlib import Path
 
 from contenders import MEMORY, NEAR, Contender, contenders
 from crawled import CRAWL_WITHIN_S, CrawlProcess, CrawlResult, crawling, visits_of
+from processes import HOST, BenchmarkFailed, served, wait_until
 from program import Option, run_from_command_line, workplace
 from redis_server import RedisServer
 from results import Cell, Report, Table
-from served import HOST, BenchmarkFailed, served
 
 STOP_AFTER = 1 / 3
 """Share of the pages that are fetched when the server is stopped."""
@@ -97,14 +97,15 @@ class Bench:
         print(f"{contender.name}{stopped}: {outcome}", file=sys.stderr, flush=True)
 
     def _stop_in_the_middle(self, process: CrawlProcess, url: str) -> Stop:
-        pause, deadline = threading.Event(), time.monotonic() + CRAWL_WITHIN_S
-        while visits_of(url)[1] < self._options.pages * STOP_AFTER:
-            if not process.is_running or time.monotonic() > deadline:
+        def is_in_the_middle() -> bool:
+            if not process.is_running:
                 raise BenchmarkFailed(f"the crawl ended before Redis was stopped\n{process.log}")
-            pause.wait(0.05)
+            return bool(visits_of(url)[1] >= self._options.pages * STOP_AFTER)
+
+        wait_until(is_in_the_middle, what="the middle of the crawl", within_s=CRAWL_WITHIN_S)
         began_s = time.monotonic()
         self._server.freeze()
-        pause.wait(self._options.stop_s)
+        threading.Event().wait(self._options.stop_s)
         self._server.thaw()
         return Stop(began_s, time.monotonic())
 

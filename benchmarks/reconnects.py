@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import redis
-from processes import LINE_WITHIN_S, beside, line_of
+from processes import LINE_WITHIN_S, BenchmarkFailed, beside, line_of, wait_until
 from program import Option, processor_s, run_from_command_line, workplace
 from redis_server import RedisServer
 from results import Cell, Measured, Report, Table
-from served import BenchmarkFailed
 
 PROCESSES = 2
 SAMPLES_PER_S = 20
@@ -81,11 +80,11 @@ def run(workers: int, down_s: float, after_s: float) -> Run:
 
 
 def _wait_for_clients(client: redis.Redis, wanted: int) -> None:
-    pause, deadline_s = threading.Event(), time.monotonic() + LINE_WITHIN_S
-    while client.info("clients")["connected_clients"] < wanted:
-        if time.monotonic() > deadline_s:
-            raise BenchmarkFailed(f"there are no {wanted} connections")
-        pause.wait(0.1)
+    wait_until(
+        lambda: client.info("clients")["connected_clients"] >= wanted,
+        what=f"{wanted} connections",
+        within_s=LINE_WITHIN_S,
+    )
 
 
 def _connections(server: RedisServer, until_s: float) -> Iterator[int]:

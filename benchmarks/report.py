@@ -1,11 +1,10 @@
-"""How the benchmarks print: numbers with their spread, Markdown tables, and on what they were measured."""
+"""How the benchmarks print: Markdown tables, and on what they were measured."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
 import platform
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,18 +12,6 @@ import redis
 from redis_server import RedisServer
 
 PACKAGES = ("scrapy", "twisted", "redis", "hiredis", "msgpack", "scrapy-redis")
-
-
-def median_of(values: Sequence[float], digits: int = 2) -> str:
-    """Return the median as text, "-" without values."""
-    return f"{statistics.median(values):.{digits}f}" if values else "-"
-
-
-def spread_of(values: Sequence[float], digits: int = 2) -> str:
-    """Return the median and, where there are several values, the lowest and the highest."""
-    if len(values) < 2:
-        return median_of(values, digits)
-    return f"{median_of(values, digits)} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from redis_server import RedisServer
-from report import machine, spread_of, table, versions
+from report import machine, table, versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,12 @@ class Measured:
     digits: int = 2
 
     def __str__(self) -> str:
-        return spread_of(self.values, self.digits)
+        if not self.values:
+            return "-"
+        median = f"{statistics.median(self.values):.{self.digits}f}"
+        if len(self.values) == 1:
+            return median
+        return f"{median} ({min(self.values):.{self.digits}f} to {max(self.values):.{self.digits}f})"
 
 
 Cell = str | int | float | Measured | None

@@ -7,23 +7,17 @@ What is compared is compared inside a round, so that a machine that gets slower 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import redis
-from contenders import MEMORY, contenders
-from crawled import COMMON_SETTINGS
+from contenders import MEMORY, Contender, contenders
+from crawled import crawling
 from program import Option, run_from_command_line, workplace
 from results import Cell, Measured, Report, Table
-from served import HERE, BenchmarkFailed
 
 PARTS = {"time": ("new", "known", "dequeue"), "memory": ("fingerprint", "pending")}
-RUN_WITHIN_S = 300.0
 
 TIME_TITLE = "Processor time of the worker per request, in microseconds"
 RATIO_TITLE = "Processor time against Scrapy's memory scheduler"
@@ -47,7 +41,7 @@ class Bench:
         self._options = options
         self._runs = 0
 
-    def run(self, part: str, settings: Mapping[str, Any]) -> dict[str, float]:
+    def run(self, part: str, contender: Contender) -> dict[str, float]:
         """Measure one scheduler once.
 
         Raises:
@@ -56,41 +50,23 @@ class Bench:
         self._client.flushall()
         self._runs += 1
         directory = self._directory / f"run-{self._runs}"
-        directory.mkdir()
-        if "JOBDIR" in settings:
-            settings = {**settings, "JOBDIR": str(directory / "job")}
-        result, log = directory / "result.json", directory / "log"
-        with log.open("wb") as output:
-            ended = subprocess.run(
-                [
-                    *(sys.executable, HERE / "driven.py", part, result),
-                    *("--requests", str(self._options.requests), "--hosts", str(self._options.hosts)),
-                    *("--settings", json.dumps({**COMMON_SETTINGS, "LOGSTATS_INTERVAL": 0, **settings})),
-                ],
-                env={**os.environ, "PYTHONHASHSEED": "0"},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                timeout=RUN_WITHIN_S,
-                check=False,
-            )
-        if ended.returncode or not result.exists():
-            raise BenchmarkFailed(log.read_text())
-        figures: dict[str, float] = json.loads(result.read_text())
-        return figures
+        settings = {**contender.settings_in(directory), "LOGSTATS_INTERVAL": 0}
+        options = ("--requests", str(self._options.requests), "--hosts", str(self._options.hosts))
+        with crawling(part, settings, directory, *options, script="driven.py") as process:
+            return process.figures()
 
 
-def measure(bench: Bench, schedulers: Mapping[str, Mapping[str, Any]], rounds: Mapping[str, int]) -> Figures:
+def measure(bench: Bench, schedulers: Sequence[Contender], rounds: Mapping[str, int]) -> Figures:
     """Run the rounds and return all figures."""
-    found: Figures = {name: {} for name in schedulers}
+    found: Figures = {one.name: {} for one in schedulers}
     for part, measures in PARTS.items():
         for number in range(rounds.get(part, 0)):
-            for name, settings in schedulers.items():
-                figures = bench.run(part, settings)
+            for scheduler in schedulers:
+                figures = bench.run(part, scheduler)
                 words = ", ".join(f"{measure} {figures[measure]:.1f}" for measure in measures)
-                print(f"{part} {number + 1}  {name:22}  {words}", file=sys.stderr, flush=True)
+                print(f"{part} {number + 1}  {scheduler.name:22}  {words}", file=sys.stderr, flush=True)
                 for measure in measures:
-                    found[name].setdefault(measure, []).append(figures[measure])
+                    found[scheduler.name].setdefault(measure, []).append(figures[measure])
     return found
 
 
@@ -139,16 +115,9 @@ def run_benchmark(options: argparse.Namespace) -> None:
     """Start what it takes, run the rounds and print the report."""
     with workplace() as (directory, server):
         report = Report.begin("scheduler", options, server)
-        everyone: dict[str, Mapping[str, Any]] = {MEMORY: {}}
         # The far ones are left out: waiting costs no processor time.
-        for one in contenders(server.url, "", "far"):
-            if "far" not in one.name:
-                everyone[one.name] = {"JOBDIR": ""} if one.has_job else one.settings
-        wanted = {
-            name: settings
-            for name, settings in everyone.items()
-            if name == MEMORY or not options.only or any(text in name for text in options.only)
-        }
+        near = [one for one in contenders(server.url, "", "far") if "far" not in one.name]
+        wanted = [one for one in near if one.is_wanted(options.only)]
         rounds = {"time": options.rounds}
         if not options.quick:
             rounds["memory"] = max(1, options.rounds // 3)

@@ -16,10 +16,10 @@ from hashlib import sha1
 from statistics import median
 
 import redis
+from processes import BenchmarkFailed
 from program import Option, processor_s, run_from_command_line, workplace
 from redis_server import RedisServer, find_bloom_module
 from results import Cell, Measured, Report, Table
-from served import BenchmarkFailed
 from sizing import SEEN
 
 from scrapy_prioqueue.frontier import open_frontier

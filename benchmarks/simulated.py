@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from served import BenchmarkFailed
+from processes import BenchmarkFailed
 
 from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Ack, Exchanged, Frontier, FrontierConfig, Lease, Orders, Push, Recall

@@ -6,6 +6,7 @@ The spider follows all links and does nothing else: the less a spider does, the 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import cProfile
 import json
 import sys
@@ -20,7 +21,8 @@ from crawled import CrawlResult
 from scrapy import signals
 from scrapy.crawler import Crawler, CrawlerProcess
 from scrapy.http import Response, TextResponse
-from timer_watch import TimerWatch
+
+TIMER_INTERVAL_S = 0.01
 
 
 class LinkSpider(scrapy.Spider):
@@ -49,6 +51,31 @@ class LinkSpider(scrapy.Spider):
         self.pages += 1
         for href in response.css("a::attr(href)").getall():
             yield response.follow(href)
+
+
+class TimerWatch:
+    """Fires every 10 ms and notes when, and how much later than it should have."""
+
+    def __init__(self) -> None:
+        self._samples: list[tuple[float, float]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_s = 0.0
+
+    def start(self) -> None:
+        """Begin, on the running loop."""
+        self._due_s = time.monotonic() + TIMER_INTERVAL_S
+        self._timer = asyncio.get_running_loop().call_later(TIMER_INTERVAL_S, self._fire)
+
+    def stop(self) -> list[tuple[float, float]]:
+        """End and return (seconds on the machine's monotonic clock, seconds late) of each firing."""
+        if self._timer is not None:
+            self._timer.cancel()
+        return self._samples
+
+    def _fire(self) -> None:
+        now = time.monotonic()
+        self._samples.append((now, now - self._due_s))
+        self.start()
 
 
 class Meter:

@@ -17,13 +17,16 @@ from pathlib import Path
 from drawings import DRAWINGS
 from page import PLOTS, REPOSITORY, RESULTS, Library, Parts, write_pages
 from plots import can_draw, draw_all
+from processes import HERE, BenchmarkFailed
 from program import run_as_program
 from report import table
-from served import HERE, BenchmarkFailed
 from sizing import SIZING
 
 PARTS = Parts(SIZING, {plot.name: plot.source for plot in DRAWINGS})
 """Of the pages."""
+
+WITHIN_S = 3600.0
+"""Seconds after which a benchmark is stopped."""
 
 QUICK_FOLDER = REPOSITORY / "build" / "benchmarks"
 
@@ -34,12 +37,10 @@ class Benchmark:
 
     Args:
         name: of the program, without ``.py``, and of its results.
-        within_s: seconds after which it is stopped.
         quick: further arguments of the short form.
     """
 
     name: str
-    within_s: float = 3600.0
     quick: Sequence[str] = ()
 
 
@@ -99,7 +100,7 @@ def run_one(benchmark: Benchmark, results: Path, *, is_quick: bool) -> Outcome:
     began_s = time.monotonic()
     process = subprocess.Popen([sys.executable, HERE / f"{benchmark.name}.py", *words], stdin=subprocess.DEVNULL)
     try:
-        code: int | None = process.wait(benchmark.within_s)
+        code: int | None = process.wait(WITHIN_S)
     except subprocess.TimeoutExpired:
         code = None
     finally:

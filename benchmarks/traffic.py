@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -17,10 +16,10 @@ from typing import Any
 
 import redis
 from fleet import Run, run_fleet
+from processes import wait_until
 from program import Option, run_from_command_line, workplace
 from redis_server import HOST, RedisServer
 from results import Cell, Measured, Report, Table
-from served import BenchmarkFailed
 
 BY_FLEET = "A page by fleet"
 BY_OPTION = "A page by option"
@@ -130,10 +129,7 @@ def serving(directory: Path, setup: Setup) -> Iterator[RedisServer]:
         if setup.has_replica:
             stack.enter_context(RedisServer(directory / "replica", replicaof=f"{HOST} {server.port}"))
             with redis.Redis.from_url(server.url) as client:
-                until_s = time.monotonic() + SYNC_WITHIN_S
-                while not client.wait(1, 100):
-                    if time.monotonic() > until_s:
-                        raise BenchmarkFailed("the replica did not follow")
+                wait_until(lambda: client.wait(1, 100), what="the replica follows", within_s=SYNC_WITHIN_S)
         yield server
 
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain, count, islice
 from multiprocessing import Process
 
-from filled import NAME, PLAN, request
-from frontier import TIERS
+from filled import PLAN, request
+from hand import NAME, TIERS, Hand, acks_of
 from redis_server import RedisServer
 from slow import SlowCalls
 
 from scrapy_prioqueue.errors import PrioQueueError
-from scrapy_prioqueue.frontier import open_frontier
-from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Fail, Frontier, FrontierConfig, Lease
+from scrapy_prioqueue.frontier.base import Demand, Fail
 from scrapy_prioqueue.frontier.policy import EVERY, Budget, Closing, Latency, Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.checkup import frontier_findings
@@ -45,35 +44,17 @@ PUSHED, MOVED = 200_000, 30_000
 ALONE = 500
 """Exchanges of a worker beside which nobody does anything."""
 
+MANY = Demand(100, is_fair=False)
+SETTLED = 100
+"""How many leases are settled with each exchange."""
+
 STEP_LIMIT = 5000
 """Exchanges until a policy that was switched on has reached all slots, at most."""
 
 
-class _Worker:
-    """A worker that may be lost."""
-
-    def __init__(self, url: str, name: str, *, policy: Policy = Policy(), lease_ttl_s: float = 60) -> None:  # noqa: B008
-        config = FrontierConfig(name=NAME, tiers=TIERS, worker=name, policy=policy, lease_ttl_s=lease_ttl_s)
-        self.frontier: Frontier = open_frontier(config, url, timeout_s=120)
-        self.numbers = count(1)
-
-    async def lease(self, number: int) -> list[Lease]:
-        leases: list[Lease] = []
-        while len(leases) < number:
-            answer = await self.frontier.exchange((), Demand(min(100, number - len(leases)), is_fair=False))
-            if not answer.leases:
-                break
-            leases += answer.leases
-        return leases
-
-    async def exchange(self, times: int, limit: int = 16) -> None:
-        for _ in range(times):
-            answer = await self.frontier.exchange((), Demand(limit))
-            await self.settle([Ack(lease.lease_id, lease.attempt) for lease in answer.leases])
-
-    async def settle(self, operations: Sequence[Ack | Fail]) -> None:
-        for first in range(0, len(operations), 200):
-            await self.frontier.exchange([Batch(next(self.numbers), operations[first : first + 200])], None)
+async def _work(worker: Hand) -> None:
+    answer = await worker.exchange((), Demand(16))
+    await worker.send(acks_of(answer.leases), SETTLED)
 
 
 class _Verbs:
@@ -122,74 +103,71 @@ class _Verbs:
         self._do(what, lambda: asyncio.run(run()))
 
     async def _joined(self, policy: Policy) -> None:
-        worker = _Worker(self._server.url, "joined", policy=policy)
-        await worker.frontier.join()
+        worker = Hand(self._server.url, "joined", policy=policy)
+        await worker.join()
         for _ in range(STEP_LIMIT):
-            await worker.exchange(1)
+            await _work(worker)
             if not self._link.client.hexists(f"{{prioqueue:{NAME}}}:state", "unsorted"):
                 break
-        await worker.exchange(100)
-        await worker.frontier.leave()
-        await worker.frontier.close()
+        for _ in range(100):
+            await _work(worker)
+        await worker.leave()
 
     async def _lost(self) -> None:
-        lost, other = _Worker(self._server.url, "lost", lease_ttl_s=0.5), _Worker(self._server.url, "other")
-        await lost.frontier.join()
-        await lost.lease(LOST)
-        await lost.frontier.close()
-        await other.frontier.join()
+        lost, other = Hand(self._server.url, "lost", lease_ttl_s=0.5), Hand(self._server.url, "other")
+        await lost.join()
+        await lost.lease(LOST, MANY)
+        await lost.close()
+        await other.join()
         await asyncio.sleep(1)
-        while (await other.frontier.exchange((), Demand(0))).reaped:
+        while (await other.exchange((), Demand(0))).reaped:
             pass
-        await other.frontier.leave()
-        await other.frontier.close()
+        await other.leave()
 
     async def _recovered(self) -> None:
         for _ in range(2):
-            worker = _Worker(self._server.url, "restarted")
-            await worker.frontier.join()
-            await worker.lease(LOST)
-            await worker.frontier.close()
-        worker = _Worker(self._server.url, "restarted")
-        await worker.frontier.join()
-        await worker.frontier.leave()
-        await worker.frontier.close()
+            worker = Hand(self._server.url, "restarted")
+            await worker.join()
+            await worker.lease(LOST, MANY)
+            await worker.close()
+        worker = Hand(self._server.url, "restarted")
+        await worker.join()
+        await worker.leave()
 
     async def _evicted(self) -> None:
-        worker = _Worker(self._server.url, "gone")
-        await worker.frontier.join()
-        await worker.lease(LOST)
-        await worker.frontier.close()
+        worker = Hand(self._server.url, "gone")
+        await worker.join()
+        await worker.lease(LOST, MANY)
+        await worker.close()
         self._operator.evict("gone", max_attempts=100)
 
     async def _dead(self) -> None:
-        worker = _Worker(self._server.url, "failing")
-        await worker.frontier.join()
-        leases = await worker.lease(LOST)
-        await worker.settle([Fail(lease.lease_id, lease.attempt, "error", "detail", "traceback") for lease in leases])
-        await worker.frontier.leave()
-        await worker.frontier.close()
+        worker = Hand(self._server.url, "failing")
+        await worker.join()
+        leases = await worker.lease(LOST, MANY)
+        fails = [Fail(lease.lease_id, lease.attempt, "error", "detail", "traceback") for lease in leases]
+        await worker.send(fails, SETTLED)
+        await worker.leave()
         letters = list(self._inspector.requests.dead())
         half = len(letters) // 2
         self._operator.replay([(letter, letter.payload, None) for letter in letters[:half]], PLAN)
         self._operator.purge(letters[half:])
 
     async def _many_leased(self) -> None:
-        worker = _Worker(self._server.url, "many")
-        await worker.frontier.join()
-        leases = await worker.lease(LEASED)
-        await worker.settle([Ack(lease.lease_id, lease.attempt) for lease in leases[: LEASED // 2]])
+        worker = Hand(self._server.url, "many")
+        await worker.join()
+        leases = await worker.lease(LEASED, MANY)
+        await worker.send(acks_of(leases[: LEASED // 2]), SETTLED)
         # The rest stays out while policies are switched on.
-        await worker.frontier.close()
+        await worker.close()
 
     async def _noted(self) -> None:
-        worker = _Worker(self._server.url, "noting")
-        await worker.frontier.join()
+        worker = Hand(self._server.url, "noting")
+        await worker.join()
         slots = [request(number, self._slots).slot for number in range(min(200, self._slots))]
         notes = [note for slot in slots for note in (Latency(slot, 100, True), Closing(slot, 10))]
-        await worker.frontier.exchange((), Demand(0, notes=notes))
-        await worker.frontier.leave()
-        await worker.frontier.close()
+        await worker.exchange((), Demand(0, notes=notes))
+        await worker.leave()
 
     def _look(self) -> None:
         inspector = self._inspector
@@ -272,24 +250,23 @@ def exchanges_beside(server: RedisServer, slots: int) -> dict[str, list[float]]:
 
 
 async def _exchanges_beside(server: RedisServer, slots: int, action: Callable[[str, int], None] | None) -> list[float]:
-    worker = _Worker(server.url, "beside")
-    await worker.frontier.join()
+    worker = Hand(server.url, "beside")
+    await worker.join()
     process = Process(target=action, args=(server.url, slots)) if action else None
     if process is not None:
         process.start()
     taken: list[float] = []
     while process.is_alive() if process is not None else len(taken) < ALONE:
         begun = time.perf_counter()
-        answer = await worker.frontier.exchange((), Demand(16))
+        answer = await worker.exchange((), Demand(16))
         taken.append((time.perf_counter() - begun) * 1000)
-        await worker.settle([Ack(lease.lease_id, lease.attempt) for lease in answer.leases])
+        await worker.send(acks_of(answer.leases), SETTLED)
         await asyncio.sleep(0.01)
     if process is not None:
         process.join()
         if process.exitcode:
             raise RuntimeError(f"{action} has failed")
-    await worker.frontier.leave()
-    await worker.frontier.close()
+    await worker.leave()
     return sorted(taken)
 
 

@@ -11,10 +11,10 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from served import HOST, serve_until_input_ends
+from processes import HOST, serve_until_input_ends
 
 LINKS = 20
 """On each page, where nothing else is said."""
@@ -62,6 +62,17 @@ def render(page: int, links: Sequence[int], chance: random.Random) -> bytes:
     return answer("200 OK", "text/html; charset=utf-8", body.encode())
 
 
+def link_page(urls: Iterable[str]) -> bytes:
+    """Return the answer that is a page with these links and nothing else."""
+    links = (f'<a href="{url}">A page</a>\n' for url in urls)
+    return answer("200 OK", "text/html; charset=utf-8", "".join(["<!doctype html>\n", *links]).encode())
+
+
+def json_answer(content: object) -> bytes:
+    """Return the answer that is a JSON document."""
+    return answer("200 OK", "application/json", json.dumps(content).encode())
+
+
 def answer(status: str, kind: str, body: bytes) -> bytes:
     """Return an answer of HTTP/1.1."""
     head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}"
@@ -74,17 +85,22 @@ class Website:
     Args:
         pages: how many there are; the same number gives the same site.
         links: on each page.
+        delay_s: seconds until each answer.
     """
 
-    def __init__(self, pages: int, links: int = LINKS) -> None:
+    def __init__(self, pages: int, links: int, delay_s: float) -> None:
+        self._delay_s = delay_s
         chance = random.Random(pages)
         self._answers = {
             path_of(page).encode(): render(page, links_of(page, pages, chance, links), chance) for page in range(pages)
         }
         self._visits: Counter[bytes] = Counter()
 
-    def respond(self, path: bytes) -> bytes:
-        """Return the answer to a request."""
+    def respond(self, path: bytes, host: str) -> tuple[bytes, float]:
+        """Return the answer to a request, and the seconds until it is sent."""
+        return self._answer(path), self._delay_s
+
+    def _answer(self, path: bytes) -> bytes:
         found = self._answers.get(path)
         if found is not None:
             self._visits[path] += 1
@@ -95,47 +111,48 @@ class Website:
                 "different": len(self._visits),
                 "cpu_s": time.process_time(),
             }
-            return answer("200 OK", "application/json", json.dumps(counts).encode())
+            return json_answer(counts)
         return answer("404 Not Found", "text/plain", b"no such page\n")
 
 
-class Answers(Protocol):
-    """A site."""
+class Site(Protocol):
+    """Answers requests."""
 
-    def respond(self, path: bytes) -> bytes:
-        """Return the answer to a request."""
+    def respond(self, path: bytes, host: str) -> tuple[bytes, float]:
+        """Return the answer to a request, and the seconds until it is sent.
+
+        Args:
+            host: the address that was asked.
+        """
 
 
 class Conversation(asyncio.Protocol):
-    """One connection: as much of HTTP as a crawler needs, requests without body.
+    """One connection: as much of HTTP as a crawler needs, requests without body."""
 
-    Args:
-        delay_s: seconds until each answer.
-    """
-
-    def __init__(self, website: Answers, delay_s: float = 0.0) -> None:
-        self._website = website
-        self._delay_s = delay_s
+    def __init__(self, site: Site) -> None:
+        self._site = site
         self._received = b""
+        self._host = ""
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._host = transport.get_extra_info("sockname")[0]
 
     def data_received(self, data: bytes) -> None:
         *heads, self._received = (self._received + data).split(_END_OF_HEAD)
         for head in heads:
-            answer = self._website.respond(head.split(b" ", 2)[1])
-            if self._delay_s:
-                asyncio.get_running_loop().call_later(self._delay_s, self._transport.write, answer)
+            answer, delay_s = self._site.respond(head.split(b" ", 2)[1], self._host)
+            if delay_s:
+                asyncio.get_running_loop().call_later(delay_s, self._transport.write, answer)
             else:
                 self._transport.write(answer)
 
 
-async def run(website: Website, delay_s: float) -> None:
-    """Serve the site until the input ends."""
-    server = await asyncio.get_running_loop().create_server(lambda: Conversation(website, delay_s), HOST, 0)
+async def serve(site: Site) -> None:
+    """Serve a site on a port of its own until the input ends."""
+    server = await asyncio.get_running_loop().create_server(lambda: Conversation(site), HOST, 0)
     await serve_until_input_ends(server)
 
 
@@ -148,7 +165,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.pages <= options.links:
         parser.error(f"a site needs more than {options.links} pages, so that each can link to {options.links} others")
-    asyncio.run(run(Website(options.pages, options.links), options.delay_ms / 1000))
+    asyncio.run(serve(Website(options.pages, options.links, options.delay_ms / 1000)))
 
 
 if __name__ == "__main__":

@@ -18,10 +18,10 @@ from pathlib import Path
 import redis
 from contenders import DISK, MEMORY, NEAR, Contender, contenders
 from crawled import CRAWL_WITHIN_S, CrawlProcess, crawling, site_cpu_s, visits_of
+from processes import HOST, BenchmarkFailed, served
 from program import Option, processor_s, run_from_command_line, workplace
 from redis_server import RedisServer
 from results import Cell, Measured, Report, Table
-from served import HOST, BenchmarkFailed, served
 
 MIDDLE = (0.25, 0.8)
 """Shares of all pages between which speed is measured."""

@@ -14,8 +14,8 @@ from drawings import DRAWINGS
 from fleet import split
 from page import PLOTS, REPOSITORY, RESULTS, TEMPLATES, Library, NotMeasured, Parts, page, printed, render
 from plots import Plot, groups_of, lines_of
+from processes import BenchmarkFailed
 from results import Cell, Measured, Results, Table
-from served import BenchmarkFailed
 from suite import PARTS, SUITE, chosen
 
 NO_PARTS = Parts({}, {})
