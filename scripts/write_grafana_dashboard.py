@@ -40,9 +40,9 @@ def ours(metric: str, labels: str = "") -> str:
     return f'{metric}{{frontier=~"$frontier"{labels and ", " + labels}}}'
 
 
-def rate(metric: str, by: str = "frontier") -> str:
-    """Return the rate of a counter, added up."""
-    return f"sum by ({by}) (rate({ours(metric)}[$__rate_interval]))"
+def rate(metric: str) -> str:
+    """Return the rate of a counter, added up by frontier."""
+    return f"sum by (frontier) (rate({ours(metric)}[$__rate_interval]))"
 
 
 def by(label: str, metric: str, labels: str = "") -> str:

@@ -21,7 +21,7 @@ COULD_NOT_BEGIN = "prioqueue_unavailable"
 JOINED = " crawl in frontier "
 """What a worker logs once it takes part."""
 
-_CLOSED = re.compile(r"Spider closed \((\w+)\)")
+CLOSED = re.compile(r"Spider closed \((\w+)\)")
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class Fleet:
             code = self.children.exit_code(seat.process)
             if code is None:
                 continue
-            found = _CLOSED.findall(self.children.log(seat.process))
+            found = CLOSED.findall(self.children.log(seat.process))
             reason = found[-1] if found else None
             if (code, reason) == (0, "finished"):
                 seat.has_ended = True

@@ -32,7 +32,7 @@ class Certificate:
     certificate: Path
     key: Path
 
-    def server_context(self, *, client_authority: Path | None = None) -> ssl.SSLContext:
+    def server_context(self, *, client_authority: Path | None) -> ssl.SSLContext:
         """Return the context of a server with this certificate.
 
         Args:

@@ -123,11 +123,11 @@ class Crawl:
 
         wait_until(has_come, what=f"{kind}: {', '.join(paths)}", within=within)
 
-    def wait_for_site(self, paths: Collection[str], *, within: float = WITHIN_S) -> None:
+    def wait_for_site(self, paths: Collection[str]) -> None:
         """Wait until these pages have been asked for, by whomever."""
         wanted = set(paths)
         wait_until(
-            lambda: wanted <= {visit.path for visit in self._site.visits}, what=f"all asked: {paths}", within=within
+            lambda: wanted <= {visit.path for visit in self._site.visits}, what=f"all asked: {paths}", within=WITHIN_S
         )
 
     def interrupt(self) -> None:

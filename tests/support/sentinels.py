@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import redis
 from redis.sentinel import Sentinel
@@ -105,14 +105,14 @@ class Watched:
         """Tell one Sentinel to promote a replica, although nothing is wrong with the primary."""
         order_failover(self.sentinel_client(0))
 
-    def wait_for_promotion(self, instead_of: RedisServer, *, within: float = WITHIN_S) -> RedisServer:
+    def wait_for_promotion(self, instead_of: RedisServer) -> RedisServer:
         """Wait until all running Sentinels know another primary; return it."""
 
         def promoted() -> RedisServer | None:
             said = {self.primary_by(index) for index, each in enumerate(self.sentinels) if each.is_running}
             return said.pop() if len(said) == 1 and instead_of not in said else None
 
-        found = wait_until(promoted, what="all Sentinels know the new primary", within=within)
+        found = wait_until(promoted, what="all Sentinels know the new primary", within=WITHIN_S)
         assert found is not None
         return found
 
@@ -140,16 +140,18 @@ class Watched:
         return where == ("slave", self.primary.port, "up")
 
 
-class StartSentinels(Protocol):
-    """Starts three Sentinels, a primary and replicas, and waits until they know each other.
+class StartSentinels:
+    """Starts Sentinels and servers in folders below the given one.
 
     Args:
-        replicas: number of replicas.
-        server_config: directives of the servers.
-        sentinel_config: directives of the Sentinels, such as `{"sentinel auth-pass books": "secret"}`.
-        server_options: keyword arguments of clients of the servers, besides host and port.
-        sentinel_options: likewise of the Sentinels.
+        ends: ends all of them.
     """
+
+    def __init__(self, directory: Path, ends: ExitStack) -> None:
+        self._directory = directory
+        self._ends = ends
+        self._numbers = count(1)
+        self._start_server = ends.enter_context(server_fleet(directory))
 
     def __call__(
         self,
@@ -159,48 +161,45 @@ class StartSentinels(Protocol):
         sentinel_config: Mapping[str, Any] | None = None,
         server_options: Mapping[str, Any] | None = None,
         sentinel_options: Mapping[str, Any] | None = None,
-    ) -> Watched: ...
+    ) -> Watched:
+        """Start three Sentinels, a primary and replicas, and wait until they know each other.
+
+        Args:
+            replicas: number of replicas.
+            server_config: directives of the servers.
+            sentinel_config: directives of the Sentinels, such as `{"sentinel auth-pass books": "secret"}`.
+            server_options: keyword arguments of clients of the servers, besides host and port.
+            sentinel_options: likewise of the Sentinels.
+        """
+        config = {"repl-diskless-sync-delay": 0, **(server_config or {})}
+        primary = self._start_server(**config)
+        link = {"replicaof": f"{HOST} {primary.port}", **config}
+        servers = [primary, *(self._start_server(**link) for _ in range(replicas))]
+        about = {
+            f"sentinel monitor {PRIMARY}": f"{HOST} {primary.port} {QUORUM}",
+            f"sentinel down-after-milliseconds {PRIMARY}": DOWN_AFTER_MS,
+            f"sentinel failover-timeout {PRIMARY}": FAILOVER_TIMEOUT_MS,
+            **(sentinel_config or {}),
+        }
+        sentinels = [self._start_sentinel(**about) for _ in range(SENTINELS)]
+        watched = Watched(
+            servers, sentinels, server_options=server_options or {}, sentinel_options=sentinel_options or {}
+        )
+        watched.wait_until_whole()
+        return watched
+
+    def _start_sentinel(self, **config: Any) -> SentinelServer:
+        sentinel = SentinelServer(self._directory / f"sentinel-{next(self._numbers)}", **config)
+        self._ends.callback(sentinel.kill)
+        sentinel.start()
+        return sentinel
 
 
 @contextmanager
 def sentinel_fleet(directory: Path) -> Iterator[StartSentinels]:
-    """Yield a function that starts Sentinels and servers in folders below the given one; all are killed at the end."""
-    with ExitStack() as processes:
-        numbers = count(1)
-        start_server = processes.enter_context(server_fleet(directory))
-
-        def start_sentinel(**config: Any) -> SentinelServer:
-            sentinel = SentinelServer(directory / f"sentinel-{next(numbers)}", **config)
-            processes.callback(sentinel.kill)
-            sentinel.start()
-            return sentinel
-
-        def start(
-            *,
-            replicas: int = 2,
-            server_config: Mapping[str, Any] | None = None,
-            sentinel_config: Mapping[str, Any] | None = None,
-            server_options: Mapping[str, Any] | None = None,
-            sentinel_options: Mapping[str, Any] | None = None,
-        ) -> Watched:
-            config = {"repl-diskless-sync-delay": 0, **(server_config or {})}
-            primary = start_server(**config)
-            link = {"replicaof": f"{HOST} {primary.port}", **config}
-            servers = [primary, *(start_server(**link) for _ in range(replicas))]
-            about = {
-                f"sentinel monitor {PRIMARY}": f"{HOST} {primary.port} {QUORUM}",
-                f"sentinel down-after-milliseconds {PRIMARY}": DOWN_AFTER_MS,
-                f"sentinel failover-timeout {PRIMARY}": FAILOVER_TIMEOUT_MS,
-                **(sentinel_config or {}),
-            }
-            sentinels = [start_sentinel(**about) for _ in range(SENTINELS)]
-            watched = Watched(
-                servers, sentinels, server_options=server_options or {}, sentinel_options=sentinel_options or {}
-            )
-            watched.wait_until_whole()
-            return watched
-
-        yield start
+    """Yield what starts Sentinels and servers; all are killed at the end."""
+    with ExitStack() as ends:
+        yield StartSentinels(directory, ends)
 
 
 def order_failover(client: Any) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ledger import Ledger
+from shop_chaos.crawl import TROUBLE
+from shop_chaos.fleet import CLOSED
 from shop_chaos.view import FrontierView, Lease
 from shop_site.records import Visit
 from summary import NO_KILL, Crawl, Verdict, judge
@@ -30,10 +32,6 @@ WITHIN_S = 60.0
 CONCURRENT_REQUESTS = 16
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TROUBLE = re.compile(r"\] (?:ERROR|CRITICAL): |Traceback|Unhandled")
-"""Marks a line that no worker's log should have, whatever happens to it."""
-
-_CLOSED = re.compile(r"Spider closed \((\w+)\)")
 
 
 class Worker:
@@ -63,7 +61,7 @@ class Worker:
     @property
     def reason(self) -> str | None:
         """Why its spider was closed; None if it was not."""
-        found = _CLOSED.search(self.process.log)
+        found = CLOSED.search(self.process.log)
         return found and found[1]
 
     def stat(self, name: str) -> int:

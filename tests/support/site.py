@@ -169,9 +169,9 @@ class Site:
 
 
 @contextmanager
-def site_on_loopback(hosts: int = 3) -> Iterator[Site]:
-    """Serve an empty site on as many hosts of this machine; it lives in the thread of `tests.support.coroutines`."""
-    site = Site(loopback_hosts(hosts))
+def site_on_loopback() -> Iterator[Site]:
+    """Serve an empty site on three hosts of this machine; it lives in the thread of `tests.support.coroutines`."""
+    site = Site(loopback_hosts(3))
     run(site.open())
     try:
         yield site
