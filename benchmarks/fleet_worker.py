@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from hashlib import sha1
 from itertools import count, islice
 
-from frontier import PAYLOAD
+from frontier import PAYLOAD, exchange_plainly
 from redis.asyncio import Redis
 from simulated import Page, SimulatedWorker
 
@@ -170,14 +170,7 @@ class Clients:
 
     async def _exchange(self, client: Redis, pushes: int, pops: int) -> None:
         started_s = time.perf_counter()
-        pipeline = client.pipeline(transaction=False)
-        for request in islice(self._requests, pushes):
-            assert request.fingerprint is not None
-            pipeline.sadd("seen", request.fingerprint)
-            pipeline.zadd("queue", {request.payload: request.rank})
-        for _ in range(pops):
-            pipeline.zpopmin("queue")
-        await pipeline.execute()
+        await exchange_plainly(client, islice(self._requests, pushes), pops)
         self._times.append((time.perf_counter() - started_s) * 1000)
 
     async def _run(self, client: Redis) -> None:

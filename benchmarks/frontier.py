@@ -14,7 +14,7 @@ import asyncio
 import gc
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 from hashlib import sha1
@@ -140,6 +140,18 @@ class Ours:
         await self._hand.close()
 
 
+async def exchange_plainly(client: Redis, pushes: Iterable[Push], pops: int) -> Sequence[Any]:
+    """Store requests in a sorted set and a set, and take so many out; return the replies."""
+    pipeline = client.pipeline(transaction=False)
+    for push in pushes:
+        assert push.fingerprint is not None
+        pipeline.sadd("seen", push.fingerprint)
+        pipeline.zadd("queue", {push.payload: push.rank})
+    for _ in range(pops):
+        pipeline.zpopmin("queue")
+    return await pipeline.execute()
+
+
 class Plain:
     """One sorted set and one set."""
 
@@ -155,24 +167,14 @@ class Plain:
         """Store all requests, as many at a time as `Ours`."""
         remaining = iter(pushes)
         while piece := list(islice(remaining, BATCH_SIZE * MAX_BATCHES)):
-            pipeline = self._client.pipeline(transaction=False)
-            for push in piece:
-                assert push.fingerprint is not None
-                pipeline.sadd("seen", push.fingerprint)
-                pipeline.zadd("queue", {push.payload: push.rank})
-            await pipeline.execute()
+            await exchange_plainly(self._client, piece, 0)
 
     async def drain(self) -> int:
         """Take all requests, as many at a time as `Ours`; return how many were there."""
         taken = 0
-        while True:
-            pipeline = self._client.pipeline(transaction=False)
-            for _ in range(self._lease):
-                pipeline.zpopmin("queue")
-            found = sum(map(bool, await pipeline.execute()))
-            if not found:
-                return taken
+        while found := sum(map(bool, await exchange_plainly(self._client, (), self._lease))):
             taken += found
+        return taken
 
     async def close(self) -> None:
         """Disconnect."""

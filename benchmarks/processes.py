@@ -25,7 +25,7 @@ class BenchmarkFailed(Exception):
     """A measurement can't be made, or is worth nothing."""
 
 
-def wait_until(condition: Callable[[], object], *, what: str, within_s: float, pause_s: float = 0.05) -> None:
+def wait_until(condition: Callable[[], object], *, what: str, within_s: float) -> None:
     """Wait until the condition is true; it may raise.
 
     Raises:
@@ -35,7 +35,7 @@ def wait_until(condition: Callable[[], object], *, what: str, within_s: float, p
     while not condition():
         if time.monotonic() > deadline:
             raise BenchmarkFailed(f"not within {within_s:g} s: {what}")
-        pause.wait(pause_s)
+        pause.wait(0.05)
 
 
 @contextmanager

@@ -95,9 +95,9 @@ class Children:
                 raise DemoFailed(f"{name} ended with code {code}")
         return None not in codes.values()
 
-    def tails(self, lines: int = 25) -> str:
+    def tails(self) -> str:
         """Return the last lines that each process has written."""
-        return "\n".join(f"--- {name}\n{self._tail(name, lines)}" for name in self._processes)
+        return "\n".join(f"--- {name}\n{self._tail(name)}" for name in self._processes)
 
     def __enter__(self) -> Children:
         return self
@@ -119,5 +119,5 @@ class Children:
     def _log(self, name: str) -> Path:
         return self._directory / f"{name}.log"
 
-    def _tail(self, name: str, lines: int) -> str:
-        return "\n".join(self.log(name).splitlines()[-lines:])
+    def _tail(self, name: str) -> str:
+        return "\n".join(self.log(name).splitlines()[-25:])

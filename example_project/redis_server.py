@@ -34,6 +34,7 @@ PORTS = range(20_000, 30_000)
 """Below those that the system gives to outgoing connections: one of these could take the place of a killed server."""
 
 PORT_ATTEMPTS = 5
+STOPS_WITHIN_S = 20.0
 
 
 class RedisServerError(Exception):
@@ -173,14 +174,14 @@ class RedisServer:
         self.kill()
         raise RedisServerError(f"{self.binary} does not serve port {self.port}\n{self.log}")
 
-    def stop(self, *, within_s: float = 20.0) -> None:
+    def stop(self) -> None:
         """End the process in good order, waking it if it is frozen; nothing happens if there is none."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGCONT)
         self._process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(within_s)
+            self._process.wait(STOPS_WITHIN_S)
         except subprocess.TimeoutExpired:
             self.kill()
 

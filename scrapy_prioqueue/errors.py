@@ -62,7 +62,7 @@ class EncodeError(PrioQueueError, ValueError):
         kind: name of its type, with the module; stats count by it.
     """
 
-    def __init__(self, where: str, why: str, kind: str = "") -> None:
+    def __init__(self, where: str, why: str, kind: str) -> None:
         super().__init__(f"{where}: {why}")
         self.where = where
         self.why = why
