@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import redis
 from crawled import CRAWL_WITHIN_S, crawling, visits_of
 from listings import FRONT_PAGE, IS_LISTING, LINKS, urls_of
 from processes import HOST, BenchmarkFailed, beside, served
-from program import Option, run_from_command_line, workplace
+from program import Option, Workplace, run_from_command_line, workplace
 from redis_server import RedisServer
 from results import Cell, Report, Table
 
@@ -245,69 +246,29 @@ def pass_over_one_site(server: RedisServer, high_water: int, directory: Path) ->
     return [high_water, held, others, f"{time.monotonic() - began_s:.1f}", most_pending]
 
 
-class Bench:
-    """Runs the crawls, each on an empty server.
+def run_crawls(place: Workplace, options: argparse.Namespace, kinds: Sequence[str]) -> Sequence[Crawled]:
+    """Run the crawls of these kinds, each on an empty server.
 
-    Args:
-        server: all crawls use it.
-        directory: for logs.
-        options: the command line.
+    Raises:
+        BenchmarkFailed: one has ended, but not every page was fetched, once at least.
     """
-
-    def __init__(self, server: RedisServer, directory: Path, options: argparse.Namespace) -> None:
-        self._server = server
-        self._directory = directory
-        self._options = options
-        self.crawls: list[Crawled] = []
-
-    def run(self, crawl: Callable[[], Crawled]) -> None:
-        """Crawl.
-
-        Raises:
-            BenchmarkFailed: the crawl has ended, but not every page was fetched, once at least.
-        """
-        self.flush()
-        done = crawl()
+    server = place.server
+    wanted: list[Callable[[], Crawled]] = []
+    if "simulated" in kinds:
+        wanted += (partial(simulate, server, options.listings, mark) for mark in (options.high_water, 0))
+    if "scrapy" in kinds:
+        wanted.append(partial(crawl, server, options.real_listings, options.real_high_water, place.directory / "crawl"))
+    found = []
+    for run in wanted:
+        place.clear()
+        found.append(done := run())
         print(" ".join(map(str, done.depth_row())), file=sys.stderr, flush=True)
         if done.pages < done.urls:
             raise BenchmarkFailed(f"{done.name}: {done.pages} of {done.urls} pages")
-        self.crawls.append(done)
-
-    def flush(self) -> None:
-        """Empty the server."""
-        with redis.Redis.from_url(self._server.url, socket_timeout=10) as client:
-            client.flushall()
-
-    def run_all(self, report: Report) -> None:
-        """Run the crawls that are asked for, and print the report."""
-        options, server, wanted = self._options, self._server, self._options.only or KINDS
-        if "simulated" in wanted:
-            self.run(lambda: simulate(server, options.listings, options.high_water))
-            self.run(lambda: simulate(server, options.listings, 0))
-        if "scrapy" in wanted:
-            self.run(lambda: crawl(server, options.real_listings, options.real_high_water, self._directory / "crawl"))
-        if self.crawls:
-            columns = ["crawl", "high mark", f"mark and {LINKS} links of all leased", "most pending"]
-            rows = [done.depth_row() for done in self.crawls]
-            report.add(Table("Depth", [*columns, "pages of the site", "fetched", "seconds"], rows))
-            memory = [row for done in self.crawls for row in done.memory_rows()]
-            report.add(Table("Memory of crawls", ["MB", "pending", "worker 1", "worker 2", "Redis"], memory))
-        if "start" in wanted:
-            self.flush()
-            high_water = options.start_high_water
-            found = read_starts(server, high_water, options.start_count, self._directory / "starts")
-            note = f"A start() of {STARTS} requests, high mark {high_water}."
-            columns = ["read", "pending", "MB of the worker", "MB of Redis"]
-            report.add(Table("Memory while start() is read", columns, found, note))
-        if "held" in wanted:
-            self.flush()
-            row = pass_over_one_site(server, options.held_high_water, self._directory / "held")
-            columns = ["high mark", "requests of a site that waits", "then of another", "seconds until these are done"]
-            report.add(Table("One site that waits", [*columns, "most pending"], [row]))
+    return found
 
 
 KINDS = ("simulated", "scrapy", "start", "held")
-
 
 OPTIONS = (
     Option("--listings", 2000, "of the site that simulated workers crawl", quick=200),
@@ -322,10 +283,28 @@ OPTIONS = (
 
 
 def run_benchmark(options: argparse.Namespace) -> None:
-    """Start a server, crawl and print the report."""
-    with workplace() as (directory, server):
-        report = Report.begin("backpressure", options, server)
-        Bench(server, directory, options).run_all(report)
+    """Run what is asked for and print the report."""
+    kinds = options.only or KINDS
+    with workplace() as place:
+        report = Report.begin("backpressure", options, place.server)
+        if crawls := run_crawls(place, options, kinds):
+            columns = ["crawl", "high mark", f"mark and {LINKS} links of all leased", "most pending"]
+            rows = [done.depth_row() for done in crawls]
+            report.add(Table("Depth", [*columns, "pages of the site", "fetched", "seconds"], rows))
+            memory = [row for done in crawls for row in done.memory_rows()]
+            report.add(Table("Memory of crawls", ["MB", "pending", "worker 1", "worker 2", "Redis"], memory))
+        if "start" in kinds:
+            place.clear()
+            high_water = options.start_high_water
+            found = read_starts(place.server, high_water, options.start_count, place.directory / "starts")
+            note = f"A start() of {STARTS} requests, high mark {high_water}."
+            columns = ["read", "pending", "MB of the worker", "MB of Redis"]
+            report.add(Table("Memory while start() is read", columns, found, note))
+        if "held" in kinds:
+            place.clear()
+            row = pass_over_one_site(place.server, options.held_high_water, place.directory / "held")
+            columns = ["high mark", "requests of a site that waits", "then of another", "seconds until these are done"]
+            report.add(Table("One site that waits", [*columns, "most pending"], [row]))
 
 
 if __name__ == "__main__":

@@ -10,17 +10,16 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import redis
 from contenders import MEMORY, Contender, contenders, has_scrapy_redis, with_policies
 from crawled import CrawlResult, crawling, visits_of
 from processes import HOST, BenchmarkFailed, served
-from program import Option, run_from_command_line, workplace
-from redis_server import RedisServer
+from program import Option, Workplace, run_from_command_line, workplace
 from results import Cell, Measured, Report, Table
 
 SLOW_ROUNDS = 1
@@ -95,79 +94,69 @@ def slow_host(delay_ms: int) -> Kind:
     return Kind(options, {"CONCURRENT_REQUESTS_PER_DOMAIN": SLOW_PLACES})
 
 
-class Bench:
-    """Site, server and directory, and the runs made with them.
+def run_once(place: Workplace, contender: Contender, pages: int, kind: Kind = QUICK_HOST) -> Run:
+    """Crawl a fresh site once, with an empty Redis.
 
     Args:
-        server: a Redis server that is emptied before each run.
-        directory: for logs.
         pages: size of the site.
-        kind: of the site.
+
+    Raises:
+        BenchmarkFailed: not every page was fetched.
     """
+    place.clear()
+    directory = place.new_folder()
+    settings = {**contender.settings_in(directory), **kind.settings}
+    with (
+        redis.Redis.from_url(place.server.url, socket_timeout=10) as client,
+        served("website.py", pages, *kind.options) as port,
+    ):
+        before, url = _redis_work(client), f"http://{HOST}:{port}"
+        with crawling(f"{url}/", settings, directory) as process:
+            crawl = process.result()
+        fetched, different = visits_of(url)
+        after = _redis_work(client)
+    if different != pages or crawl.reason != "finished":
+        outcome = f"{different} of {pages} pages fetched, closed as {crawl.reason!r}"
+        raise BenchmarkFailed(f"{contender.name}: {outcome}\n{process.log}")
+    costs: dict[str, float] = {}
+    if contender.uses_redis:
+        costs = {name: (value - before[name]) / crawl.pages for name, value in after.items()}
+        if "prioqueue/exchange/count" in crawl.stats:
+            costs[EXCHANGES] = crawl.stats["prioqueue/exchange/count"] / crawl.pages
+    return Run(crawl, fetched, different, costs)
 
-    def __init__(self, server: RedisServer, directory: Path, pages: int, kind: Kind = QUICK_HOST) -> None:
-        self._client = redis.Redis.from_url(server.url, socket_timeout=10)
-        self._directory = directory
-        self._pages = pages
-        self._kind = kind
-        self._runs = 0
 
-    def run(self, contender: Contender) -> Run:
-        """Crawl the site once.
+def _redis_work(client: redis.Redis) -> Mapping[str, float]:
+    info: Mapping[str, Any] = client.info("everything")
+    return {
+        "round trips": info["total_reads_processed"],
+        "script calls": info.get("cmdstat_evalsha", {}).get("calls", 0),
+        "Redis ms": (info["used_cpu_user"] + info["used_cpu_sys"]) * 1000,
+    }
 
-        Raises:
-            BenchmarkFailed: not every page was fetched.
-        """
-        self._runs += 1
-        directory = self._directory / f"run-{self._runs}"
-        self._client.flushall()
-        before = self._redis_work()
-        settings = {**contender.settings_in(directory), **self._kind.settings}
-        with served("website.py", self._pages, *self._kind.options) as port:
-            url = f"http://{HOST}:{port}"
-            with crawling(f"{url}/", settings, directory) as process:
-                crawl = process.result()
-            fetched, different = visits_of(url)
-        if different != self._pages or crawl.reason != "finished":
-            outcome = f"{different} of {self._pages} pages fetched, closed as {crawl.reason!r}"
-            raise BenchmarkFailed(f"{contender.name}: {outcome}\n{process.log}")
-        costs: dict[str, float] = {}
-        if contender.uses_redis:
-            costs = {name: (value - before[name]) / crawl.pages for name, value in self._redis_work().items()}
-            if "prioqueue/exchange/count" in crawl.stats:
-                costs[EXCHANGES] = crawl.stats["prioqueue/exchange/count"] / crawl.pages
-        return Run(crawl, fetched, different, costs)
 
-    def _redis_work(self) -> Mapping[str, float]:
-        info: Mapping[str, Any] = self._client.info("everything")
-        return {
-            "round trips": info["total_reads_processed"],
-            "script calls": info.get("cmdstat_evalsha", {}).get("calls", 0),
-            "Redis ms": (info["used_cpu_user"] + info["used_cpu_sys"]) * 1000,
-        }
-
-    def round_trip_ms(self, url: str) -> float:
-        """Return how long a PING takes, as a median."""
-        client = redis.Redis.from_url(url, socket_timeout=10)
-        times = []
+def round_trip_ms(url: str) -> float:
+    """Return how long a PING takes, as a median."""
+    times = []
+    with redis.Redis.from_url(url, socket_timeout=10) as client:
         for _ in range(100):
             started_s = time.perf_counter()
             client.ping()
             times.append(time.perf_counter() - started_s)
-        client.close()
-        return statistics.median(times[1:]) * 1000
+    return statistics.median(times[1:]) * 1000
 
 
 def measure(
-    bench: Bench, everyone: Sequence[Contender], rounds: int, warm_up: int = 1
+    run_once: Callable[[Contender], Run], everyone: Sequence[Contender], options: argparse.Namespace
 ) -> Mapping[str, Mapping[int, Run]]:
-    """Run the rounds, before them so many to warm up, and return their runs by contender and round."""
+    """Run the rounds, after one to warm up, and return their runs by contender and round."""
+    warm_up = 0 if options.quick else 1
     runs: dict[str, dict[int, Run]] = {contender.name: {} for contender in everyone}
-    for number in range(1 - warm_up, rounds + 1):
+    for number in range(1 - warm_up, options.rounds + 1):
         for contender in everyone:
             if contender.is_slow and not 1 <= number <= SLOW_ROUNDS:
                 continue
-            run = bench.run(contender)
+            run = run_once(contender)
             label = f"round {number}" if number else "warm-up"
             print(f"{label:8}  {contender.name:28}  {run.pages_per_s:7.1f} pages/s", file=sys.stderr, flush=True)
             if number:
@@ -249,25 +238,25 @@ OPTIONS = (
 def run_benchmark(options: argparse.Namespace) -> None:
     """Start what it takes, run the rounds and print the report."""
     with (
-        workplace() as (directory, server),
-        served("proxy.py", server.port, "--round-trip-ms", options.round_trip_ms) as proxy_port,
+        workplace() as place,
+        served("proxy.py", place.server.port, "--round-trip-ms", options.round_trip_ms) as proxy_port,
     ):
         far_url = f"redis://{HOST}:{proxy_port}/0"
-        bench = Bench(server, directory, options.pages)
-        report = Report.begin("crawl", options, server)
-        near_ms, far_ms = bench.round_trip_ms(server.url), bench.round_trip_ms(far_url)
+        near_url = place.server.url
+        report = Report.begin("crawl", options, place.server)
+        near_ms, far_ms = round_trip_ms(near_url), round_trip_ms(far_url)
         site = f"Round trip: near {near_ms:.2f} ms, far {far_ms:.2f} ms. Site: {options.pages} pages, 20 links each."
-        everyone = contenders(server.url, far_url, f"+{options.round_trip_ms:g} ms")
+        everyone = contenders(near_url, far_url, f"+{options.round_trip_ms:g} ms")
         wanted = [one for one in everyone if one.is_wanted(options.only)]
-        warm_up = 0 if options.quick else 1
-        report.add(*tables(measure(bench, wanted, options.rounds, warm_up), site))
+        crawl = partial(run_once, place, pages=options.pages)
+        report.add(*tables(measure(crawl, wanted, options), site))
         ours = [one for one in wanted if not (one.is_slow or one.has_job)]
         for title, delay_ms in DELAYS_MS.items():
-            slow_bench = Bench(server, directory / f"slow-{delay_ms}", options.slow_pages, slow_host(delay_ms))
-            report.add(slow_table(measure(slow_bench, ours, options.rounds, warm_up), title))
-        groups = with_policies(server.url)
+            slow_crawl = partial(run_once, place, pages=options.slow_pages, kind=slow_host(delay_ms))
+            report.add(slow_table(measure(slow_crawl, ours, options), title))
+        groups = with_policies(near_url)
         policies = [contender for group in groups.values() for contender in group]
-        report.add(policy_table(measure(bench, policies, options.rounds, warm_up), groups))
+        report.add(policy_table(measure(crawl, policies, options), groups))
         if not has_scrapy_redis():
             print("scrapy-redis is not installed (pip install 'scrapy-prioqueue[bench]') and so not in the tables.")
 

@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hand import TIERS, Hand, acks_of
-from program import Option, run_from_command_line, workplace
-from redis.asyncio import Redis
+from program import Option, Workplace, run_from_command_line, workplace
 from results import Cell, Report, Table
 from simulated import Page, SimulatedWorker, fleet, until
 
@@ -111,13 +110,13 @@ async def starts_of(url: str, policy: Policy, requests: Sequence[Push], count: i
     return tiers[:count]
 
 
-async def measure_shares(url: str, options: argparse.Namespace) -> Table:
+async def measure_shares(place: Workplace, options: argparse.Namespace) -> Table:
     """Lease with weights while all tiers have requests; return a table."""
     policy, count = Policy(weights=WEIGHTS), options.leases
     requests = tiered_requests(count * max(WEIGHTS) // sum(WEIGHTS) + WINDOW)
-    leases = await order_of(url, policy, requests, count, options.workers)
-    await flush(url)
-    starts = await starts_of(url, policy, requests, count, options.workers)
+    leases = await order_of(place.server.url, policy, requests, count, options.workers)
+    place.clear()
+    starts = await starts_of(place.server.url, policy, requests, count, options.workers)
     rows: list[Sequence[Cell]] = []
     for what, tiers in (("leases", [tier_of(lease.rank) for lease in leases]), ("starts", starts)):
         worst, counts = worst_share(tiers), Counter(tiers)
@@ -216,13 +215,13 @@ def push_from(member: SimulatedWorker, number: int) -> None:
     member.push(Push(rank_of(0, 0), f"site-{number % 50}.test", b"urgent-%d" % number))
 
 
-async def measure_urgent(url: str, options: argparse.Namespace) -> Table:
+async def measure_urgent(place: Workplace, options: argparse.Namespace) -> Table:
     """Wait for urgent requests from within and from outside, with and without weights; return a table."""
     rows: list[Sequence[Cell]] = []
     for order, policy in (("best tier first", Policy()), ("weights 8/4/2/1", Policy(weights=WEIGHTS))):
         for origin, is_client in (("a worker", False), ("a client", True)):
-            await flush(url)
-            waited = await wait_for_urgent(url, policy, options, is_client=is_client)
+            place.clear()
+            waited = await wait_for_urgent(place.server.url, policy, options, is_client=is_client)
             rows.append(waited.row(f"{order}, pushed by {origin}"))
             print("urgent: " + " ".join(map(str, rows[-1])), file=sys.stderr, flush=True)
     columns = ["ms until an urgent request starts", "requests", "median", "99 %", "worst", "pages/s"]
@@ -254,25 +253,19 @@ def turns_of(slots: Sequence[str]) -> tuple[Mapping[str, int], Mapping[str, int]
     return first, longest
 
 
-async def measure_turns(url: str, options: argparse.Namespace) -> Table:
+async def measure_turns(place: Workplace, options: argparse.Namespace) -> Table:
     """Lease while one slot has very many requests and others few; return a table."""
     big, small, each = options.big, 1000, 10
     rows: list[Sequence[Cell]] = []
     for order, policy in (("one order", Policy()), ("weights 8/4/2/1", Policy(weights=WEIGHTS))):
-        await flush(url)
+        place.clear()
         count = (small + 1) * each
-        leases = await order_of(url, policy, slotted_requests(big, small, each), count, options.workers)
+        leases = await order_of(place.server.url, policy, slotted_requests(big, small, each), count, options.workers)
         first, longest = turns_of([lease.slot for lease in leases])
         turns = [max(first.values()), max(longest.values()), longest["big.test"]]
         rows.append([order, big, f"{small} × {each}", len(first), *turns])
     columns = ["", "of one slot", "others", "slots served", "last first turn at lease"]
     return Table("Turns", [*columns, "longest between turns, leases", "of the big slot"], rows)
-
-
-async def flush(url: str) -> None:
-    """Empty the server."""
-    async with Redis.from_url(url) as client:
-        await client.flushall()
 
 
 MEASURES = {"shares": measure_shares, "urgent": measure_urgent, "turns": measure_turns}
@@ -290,12 +283,12 @@ OPTIONS = (
 
 def run_benchmark(options: argparse.Namespace) -> None:
     """Start a server, measure and print the tables."""
-    with workplace() as (_, server):
-        report = Report.begin("fairness", options, server)
+    with workplace() as place:
+        report = Report.begin("fairness", options, place.server)
         for name, measure in MEASURES.items():
             if not options.only or name in options.only:
-                asyncio.run(flush(server.url))
-                report.add(asyncio.run(measure(server.url, options)))
+                place.clear()
+                report.add(asyncio.run(measure(place, options)))
 
 
 if __name__ == "__main__":

@@ -18,13 +18,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import redis
 from arrivals import Seen, seen_table
 from crawled import crawling
 from logging_site import ARRIVALS
 from processes import HOST, BenchmarkFailed, served
-from program import Option, run_from_command_line, workplace
-from redis_server import RedisServer
+from program import Option, Workplace, run_from_command_line, workplace
 from results import Cell, Measured, Report, Table
 from simulated import Page, fleet, until
 
@@ -138,51 +136,34 @@ def crawl(url: str, case: Case, workers: int, directory: Path) -> Mapping[str, S
         return found
 
 
-class Bench:
-    """Runs the cases, each on an empty server.
-
-    Args:
-        server: all crawls use it.
-        directory: for logs.
-        options: the command line.
-    """
-
-    def __init__(self, server: RedisServer, directory: Path, options: argparse.Namespace) -> None:
-        self._client = redis.Redis.from_url(server.url, socket_timeout=10)
-        self._directory = directory
-        self._options = options
-        self._runs = 0
-        self.seen: dict[str, Mapping[str, Seen]] = {}
-
-    def clear(self) -> None:
-        """Empty the server."""
-        self._client.flushall()
-
-    def run(self, case: Case, url: str, distance: str) -> None:
-        """Run a case with both kinds of workers over one link."""
-        for kind, workers in (("simulated", self._options.simulated), ("Scrapy", self._options.real)):
-            if not workers:
-                continue
-            name = f"{workers} × {kind}, Redis {distance}, {case.name}"
-            self.clear()
-            self._runs += 1
-            if kind == "simulated":
-                arrivals = asyncio.run(simulate(url, case, workers))
-            else:
-                arrivals = crawl(url, case, workers, self._directory / f"run-{self._runs}")
-            self.seen[name] = {domain: Seen(case.rate, times) for domain, times in arrivals.items()}
-            print(seen_table({name: self.seen[name]}), file=sys.stderr, flush=True)
+def run_case(
+    place: Workplace, case: Case, url: str, distance: str, options: argparse.Namespace
+) -> Iterator[tuple[str, Mapping[str, Seen]]]:
+    """Run a case with both kinds of workers over one link, each on an empty server; yield what sites have seen."""
+    for kind, workers in (("simulated", options.simulated), ("Scrapy", options.real)):
+        if not workers:
+            continue
+        place.clear()
+        if kind == "simulated":
+            arrivals = asyncio.run(simulate(url, case, workers))
+        else:
+            arrivals = crawl(url, case, workers, place.new_folder())
+        name = f"{workers} × {kind}, Redis {distance}, {case.name}"
+        seen = {domain: Seen(case.rate, times) for domain, times in arrivals.items()}
+        print(seen_table({name: seen}), file=sys.stderr, flush=True)
+        yield name, seen
 
 
-def beside_table(bench: Bench, url: str, options: argparse.Namespace) -> Table:
+def beside_table(place: Workplace, options: argparse.Namespace) -> Table:
     """Run the small fleets and return what a limited host gets beside slow pages."""
     rows: list[Sequence[Cell]] = []
     allowed = 1 + int(options.beside_seconds / LIMITED_DELAY_S)
     for workers, places in SMALL_FLEETS:
         started = []
         for _ in range(options.rounds):
-            bench.clear()
-            started.append(asyncio.run(starts_beside_slow_pages(url, workers, places, options.beside_seconds)))
+            place.clear()
+            starts = starts_beside_slow_pages(place.server.url, workers, places, options.beside_seconds)
+            started.append(asyncio.run(starts))
         shares = Measured([100 * count / allowed for count in started], 0)
         rows.append([f"{workers} × {places} places", allowed, Measured(started, 0), shares])
     note = (
@@ -216,15 +197,15 @@ def run_benchmark(options: argparse.Namespace) -> None:
     """Start what it takes, run the cases and print the report."""
     distance = f"+{options.round_trip_ms:g} ± {options.jitter_ms:g} ms"
     words = ("--round-trip-ms", options.round_trip_ms, "--jitter-ms", options.jitter_ms)
-    with workplace() as (directory, server), served("proxy.py", server.port, *words) as proxy_port:
-        report = Report.begin("politeness", options, server)
-        bench = Bench(server, directory, options)
+    with workplace() as place, served("proxy.py", place.server.port, *words) as proxy_port:
+        report = Report.begin("politeness", options, place.server)
+        seen: dict[str, Mapping[str, Seen]] = {}
         for case in cases(options):
-            bench.run(case, server.url, "near")
+            seen.update(run_case(place, case, place.server.url, "near", options))
             if not options.quick:
-                bench.run(case, f"redis://{HOST}:{proxy_port}/0", distance)
+                seen.update(run_case(place, case, f"redis://{HOST}:{proxy_port}/0", distance, options))
         note = f"Arrivals during {options.seconds} s with a limit per domain; each row shows the worst of its domains."
-        report.add(seen_table(bench.seen, note), beside_table(bench, server.url, options))
+        report.add(seen_table(seen, note), beside_table(place, options))
 
 
 if __name__ == "__main__":

@@ -10,15 +10,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 from processes import BenchmarkFailed
 from redis_server import RedisServer, RedisServerError
 
 
+class Workplace(NamedTuple):
+    """A directory and a running server."""
+
+    directory: Path
+    server: RedisServer
+
+    def clear(self) -> None:
+        """Empty the server."""
+        with redis.Redis.from_url(self.server.url, socket_timeout=30) as client:
+            client.flushall()
+
+    def new_folder(self) -> Path:
+        """Return a folder in the directory that is not there yet."""
+        return self.directory / f"run-{len(list(self.directory.iterdir()))}"
+
+
 @contextmanager
-def workplace(**config: Any) -> Iterator[tuple[Path, RedisServer]]:
+def workplace(**config: Any) -> Iterator[Workplace]:
     """Yield a directory and a running server, which are gone after the ``with`` block.
 
     Args:
@@ -31,7 +47,7 @@ def workplace(**config: Any) -> Iterator[tuple[Path, RedisServer]]:
         tempfile.TemporaryDirectory(prefix="prioqueue-bench-") as directory,
         RedisServer(Path(directory) / "redis", **config) as server,
     ):
-        yield Path(directory), server
+        yield Workplace(Path(directory), server)
 
 
 def processor_s(client: redis.Redis) -> float:

@@ -12,12 +12,11 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from contenders import MEMORY, NEAR, Contender, contenders
 from crawled import CRAWL_WITHIN_S, CrawlProcess, CrawlResult, crawling, visits_of
 from processes import HOST, BenchmarkFailed, served, wait_until
-from program import Option, run_from_command_line, workplace
+from program import Option, Workplace, run_from_command_line, workplace
 from redis_server import RedisServer
 from results import Cell, Report, Table
 
@@ -57,64 +56,51 @@ class Lateness:
         return f"{ordered[max(0, min(len(ordered), round(share * len(ordered))) - 1)] * 1000:.1f}" if ordered else None
 
 
-class Bench:
-    """Crawls with and without a stop.
+def run_once(
+    place: Workplace, contender: Contender, options: argparse.Namespace, *, stops: bool
+) -> tuple[CrawlResult, Stop | None]:
+    """Crawl once; return what the crawl measured, and when the server was stopped.
 
-    Args:
-        server: is stopped.
-        directory: for logs.
-        options: the command line.
+    Raises:
+        BenchmarkFailed: not every page was fetched.
     """
+    pages, directory = options.pages, place.new_folder()
+    settings = {**contender.settings, "CONCURRENT_REQUESTS": options.concurrency}
+    with served("website.py", pages) as port:
+        url = f"http://{HOST}:{port}"
+        with crawling(f"{url}/", settings, directory, "--watch-timer") as process:
+            stop = _stop_in_the_middle(place.server, process, url, options) if stops else None
+            result = process.result()
+        fetched, different = visits_of(url)
+    if different != pages or result.reason != "finished":
+        raise BenchmarkFailed(f"{different} of {pages} pages fetched, {result.reason!r}\n{process.log}")
+    stopped = f", Redis stopped for {options.stop_s:g} s" if stops else ""
+    outcome = f"{different} pages, {fetched - different} fetched twice, in {result.wall_s:.1f} s"
+    print(f"{contender.name}{stopped}: {outcome}", file=sys.stderr, flush=True)
+    return result, stop
 
-    def __init__(self, server: RedisServer, directory: Path, options: argparse.Namespace) -> None:
-        self._server = server
-        self._directory = directory
-        self._options = options
-        self._runs = 0
-        self.lateness: dict[str, Lateness] = {}
 
-    def run(self, contender: Contender, *, stops: bool) -> None:
-        """Crawl once and note how late the timer was.
+def _stop_in_the_middle(server: RedisServer, process: CrawlProcess, url: str, options: argparse.Namespace) -> Stop:
+    def is_in_the_middle() -> bool:
+        if not process.is_running:
+            raise BenchmarkFailed(f"the crawl ended before Redis was stopped\n{process.log}")
+        return bool(visits_of(url)[1] >= options.pages * STOP_AFTER)
 
-        Raises:
-            BenchmarkFailed: not every page was fetched.
-        """
-        self._runs += 1
-        pages = self._options.pages
-        with served("website.py", pages) as port:
-            url = f"http://{HOST}:{port}"
-            directory = self._directory / f"run-{self._runs}"
-            settings = {**contender.settings, "CONCURRENT_REQUESTS": self._options.concurrency}
-            with crawling(f"{url}/", settings, directory, "--watch-timer") as process:
-                stop = self._stop_in_the_middle(process, url) if stops else None
-                result = process.result()
-            fetched, different = visits_of(url)
-        if different != pages or result.reason != "finished":
-            raise BenchmarkFailed(f"{different} of {pages} pages fetched, {result.reason!r}\n{process.log}")
-        self._note(contender.name, result, stop)
-        stopped = f", Redis stopped for {self._options.stop_s:g} s" if stops else ""
-        outcome = f"{different} pages, {fetched - different} fetched twice, in {result.wall_s:.1f} s"
-        print(f"{contender.name}{stopped}: {outcome}", file=sys.stderr, flush=True)
+    wait_until(is_in_the_middle, what="the middle of the crawl", within_s=CRAWL_WITHIN_S)
+    began_s = time.monotonic()
+    server.freeze()
+    threading.Event().wait(options.stop_s)
+    server.thaw()
+    return Stop(began_s, time.monotonic())
 
-    def _stop_in_the_middle(self, process: CrawlProcess, url: str) -> Stop:
-        def is_in_the_middle() -> bool:
-            if not process.is_running:
-                raise BenchmarkFailed(f"the crawl ended before Redis was stopped\n{process.log}")
-            return bool(visits_of(url)[1] >= self._options.pages * STOP_AFTER)
 
-        wait_until(is_in_the_middle, what="the middle of the crawl", within_s=CRAWL_WITHIN_S)
-        began_s = time.monotonic()
-        self._server.freeze()
-        threading.Event().wait(self._options.stop_s)
-        self._server.thaw()
-        return Stop(began_s, time.monotonic())
-
-    def _note(self, name: str, result: CrawlResult, stop: Stop | None) -> None:
-        for time_s, late_s in result.timer:
-            when = ""
-            if stop is not None:
-                when = ", while Redis is stopped" if stop.covers(time_s) else ", before and after a stop"
-            self.lateness.setdefault(name + when, Lateness()).late_s.append(late_s)
+def note(lateness: dict[str, Lateness], name: str, result: CrawlResult, stop: Stop | None) -> None:
+    """Add how late the timer of a crawl was, by what the server did meanwhile."""
+    for time_s, late_s in result.timer:
+        when = ""
+        if stop is not None:
+            when = ", while Redis is stopped" if stop.covers(time_s) else ", before and after a stop"
+        lateness.setdefault(name + when, Lateness()).late_s.append(late_s)
 
 
 def late_table(lateness: dict[str, Lateness], rounds: int, stop_s: float) -> Table:
@@ -137,15 +123,14 @@ OPTIONS = (
 
 def run_benchmark(options: argparse.Namespace) -> None:
     """Start a server, run the rounds and print the report."""
-    with workplace() as (directory, server):
-        report = Report.begin("reactor", options, server)
-        near = {one.name: one for one in contenders(server.url, server.url, "")}
-        bench = Bench(server, directory, options)
+    lateness: dict[str, Lateness] = {}
+    with workplace() as place:
+        report = Report.begin("reactor", options, place.server)
+        near = {one.name: one for one in contenders(place.server.url, place.server.url, "")}
         for _ in range(options.rounds):
-            bench.run(near[MEMORY], stops=False)
-            bench.run(near[NEAR], stops=False)
-            bench.run(near[NEAR], stops=True)
-        report.add(late_table(bench.lateness, options.rounds, options.stop_s))
+            for name, stops in ((MEMORY, False), (NEAR, False), (NEAR, True)):
+                note(lateness, name, *run_once(place, near[name], options, stops=stops))
+        report.add(late_table(lateness, options.rounds, options.stop_s))
 
 
 if __name__ == "__main__":

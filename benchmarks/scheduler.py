@@ -9,12 +9,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-import redis
 from contenders import MEMORY, Contender, contenders
 from crawled import crawling
-from program import Option, run_from_command_line, workplace
+from program import Option, Workplace, run_from_command_line, workplace
 from results import Cell, Measured, Report, Table
 
 PARTS = {"time": ("new", "known", "dequeue"), "memory": ("fingerprint", "pending")}
@@ -27,42 +25,24 @@ Figures = dict[str, dict[str, list[float]]]
 """By scheduler and measure, one figure per round."""
 
 
-class Bench:
-    """A Redis server and a directory, and the runs made with them.
-
-    Args:
-        directory: for logs, results and what Scrapy keeps on disk.
-        url: of a server that is emptied before each run.
-    """
-
-    def __init__(self, directory: Path, url: str, options: argparse.Namespace) -> None:
-        self._directory = directory
-        self._client = redis.Redis.from_url(url, socket_timeout=10)
-        self._options = options
-        self._runs = 0
-
-    def run(self, part: str, contender: Contender) -> dict[str, float]:
-        """Measure one scheduler once.
-
-        Raises:
-            BenchmarkFailed: it didn't come to its end.
-        """
-        self._client.flushall()
-        self._runs += 1
-        directory = self._directory / f"run-{self._runs}"
-        settings = {**contender.settings_in(directory), "LOGSTATS_INTERVAL": 0}
-        options = ("--requests", str(self._options.requests), "--hosts", str(self._options.hosts))
-        with crawling(part, settings, directory, *options, script="driven.py") as process:
-            return process.figures()
+def measure_once(place: Workplace, part: str, contender: Contender, options: argparse.Namespace) -> Mapping[str, float]:
+    """Measure one scheduler once."""
+    place.clear()
+    directory = place.new_folder()
+    settings = {**contender.settings_in(directory), "LOGSTATS_INTERVAL": 0}
+    words = ("--requests", str(options.requests), "--hosts", str(options.hosts))
+    with crawling(part, settings, directory, *words, script="driven.py") as process:
+        return process.figures()
 
 
-def measure(bench: Bench, schedulers: Sequence[Contender], rounds: Mapping[str, int]) -> Figures:
+def measure(place: Workplace, schedulers: Sequence[Contender], options: argparse.Namespace) -> Figures:
     """Run the rounds and return all figures."""
     found: Figures = {one.name: {} for one in schedulers}
+    rounds = {"time": options.rounds, "memory": 0 if options.quick else max(1, options.rounds // 3)}
     for part, measures in PARTS.items():
-        for number in range(rounds.get(part, 0)):
+        for number in range(rounds[part]):
             for scheduler in schedulers:
-                figures = bench.run(part, scheduler)
+                figures = measure_once(place, part, scheduler, options)
                 words = ", ".join(f"{measure} {figures[measure]:.1f}" for measure in measures)
                 print(f"{part} {number + 1}  {scheduler.name:22}  {words}", file=sys.stderr, flush=True)
                 for measure in measures:
@@ -113,15 +93,12 @@ OPTIONS = (
 
 def run_benchmark(options: argparse.Namespace) -> None:
     """Start what it takes, run the rounds and print the report."""
-    with workplace() as (directory, server):
-        report = Report.begin("scheduler", options, server)
+    with workplace() as place:
+        report = Report.begin("scheduler", options, place.server)
         # The far ones are left out: waiting costs no processor time.
-        near = [one for one in contenders(server.url, "", "far") if "far" not in one.name]
+        near = [one for one in contenders(place.server.url, "", "far") if "far" not in one.name]
         wanted = [one for one in near if one.is_wanted(options.only)]
-        rounds = {"time": options.rounds}
-        if not options.quick:
-            rounds["memory"] = max(1, options.rounds // 3)
-        report.add(*tables_of(measure(Bench(directory, server.url, options), wanted, rounds), options))
+        report.add(*tables_of(measure(place, wanted, options), options))
 
 
 if __name__ == "__main__":

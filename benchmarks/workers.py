@@ -13,14 +13,12 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import redis
 from contenders import DISK, MEMORY, NEAR, Contender, contenders
 from crawled import CRAWL_WITHIN_S, CrawlProcess, crawling, site_cpu_s, visits_of
 from processes import HOST, BenchmarkFailed, served
-from program import Option, processor_s, run_from_command_line, workplace
-from redis_server import RedisServer
+from program import Option, Workplace, processor_s, run_from_command_line, workplace
 from results import Cell, Measured, Report, Table
 
 MIDDLE = (0.25, 0.8)
@@ -66,58 +64,49 @@ class Run:
         return min(workers / self.cpu_s, CORES / (self.cpu_s + self.site_s + self.redis_s)) * self.pages
 
 
-class Bench:
-    """Runs crawls, each with a fresh site and an empty Redis.
+def run_once(place: Workplace, contender: Contender, workers: int, pages: int) -> Run:
+    """Crawl a fresh site once, with an empty Redis.
 
     Args:
-        server: is emptied before each run.
-        directory: for logs.
         pages: size of the site.
+
+    Raises:
+        BenchmarkFailed: not every page was fetched.
     """
+    place.clear()
+    with (
+        redis.Redis.from_url(place.server.url, socket_timeout=10) as client,
+        served("website.py", pages) as port,
+        ExitStack() as stack,
+    ):
+        url = f"http://{HOST}:{port}"
+        before_s, began_site_s = processor_s(client), site_cpu_s(url)
+        crawls = []
+        for _ in range(workers):
+            folder = place.new_folder()
+            crawls.append(stack.enter_context(crawling(f"{url}/", contender.settings_in(folder), folder)))
+        per_s = _in_the_middle(url, crawls, pages)
+        results = [one.result() for one in crawls]
+        fetched, different = visits_of(url)
+        site_s, redis_s = site_cpu_s(url) - began_site_s, processor_s(client) - before_s
+    if different != pages or any(one.reason != "finished" for one in results):
+        logs = "\n".join(one.log for one in crawls)
+        raise BenchmarkFailed(f"{contender.name}: {different} of {pages} pages fetched\n{logs}")
+    return Run(fetched, per_s, sum(one.cpu_s for one in results), site_s, redis_s)
 
-    def __init__(self, server: RedisServer, directory: Path, pages: int) -> None:
-        self._client = redis.Redis.from_url(server.url, socket_timeout=10)
-        self._directory = directory
-        self._pages = pages
-        self._runs = 0
 
-    def run(self, contender: Contender, workers: int) -> Run:
-        """Crawl the site once.
-
-        Raises:
-            BenchmarkFailed: not every page was fetched.
-        """
-        self._runs += 1
-        self._client.flushall()
-        before_s = processor_s(self._client)
-        with served("website.py", self._pages) as port, ExitStack() as stack:
-            url = f"http://{HOST}:{port}"
-            began_site_s = site_cpu_s(url)
-            folders = [self._directory / f"run-{self._runs}-{number}" for number in range(workers)]
-            crawls = [
-                stack.enter_context(crawling(f"{url}/", contender.settings_in(folder), folder)) for folder in folders
-            ]
-            per_s = self._middle(url, crawls)
-            results = [one.result() for one in crawls]
-            fetched, different = visits_of(url)
-            site_s = site_cpu_s(url) - began_site_s
-        if different != self._pages or any(one.reason != "finished" for one in results):
-            logs = "\n".join(one.log for one in crawls)
-            raise BenchmarkFailed(f"{contender.name}: {different} of {self._pages} pages fetched\n{logs}")
-        return Run(fetched, per_s, sum(one.cpu_s for one in results), site_s, processor_s(self._client) - before_s)
-
-    def _middle(self, url: str, crawls: Sequence[CrawlProcess]) -> float:
-        """Return how many pages per second are fetched between the shares of `MIDDLE`."""
-        pause, deadline = threading.Event(), time.monotonic() + CRAWL_WITHIN_S
-        moments: list[tuple[float, int]] = []
-        for share in MIDDLE:
-            while (fetched := visits_of(url)[0]) < share * self._pages:
-                if time.monotonic() > deadline or not any(one.is_running for one in crawls):
-                    raise BenchmarkFailed(f"only {fetched} pages fetched\n" + "\n".join(one.log for one in crawls))
-                pause.wait(LOOK_S)
-            moments.append((time.monotonic(), fetched))
-        (began_s, first), (ended_s, last) = moments
-        return (last - first) / (ended_s - began_s)
+def _in_the_middle(url: str, crawls: Sequence[CrawlProcess], pages: int) -> float:
+    """Return how many pages per second are fetched between the shares of `MIDDLE`."""
+    pause, deadline = threading.Event(), time.monotonic() + CRAWL_WITHIN_S
+    moments: list[tuple[float, int]] = []
+    for share in MIDDLE:
+        while (fetched := visits_of(url)[0]) < share * pages:
+            if time.monotonic() > deadline or not any(one.is_running for one in crawls):
+                raise BenchmarkFailed(f"only {fetched} pages fetched\n" + "\n".join(one.log for one in crawls))
+            pause.wait(LOOK_S)
+        moments.append((time.monotonic(), fetched))
+    (began_s, first), (ended_s, last) = moments
+    return (last - first) / (ended_s - began_s)
 
 
 def speed_table(runs: Mapping[tuple[str, int], Sequence[Run]], pages: int) -> Table:
@@ -158,15 +147,14 @@ OPTIONS = (
 
 def run_benchmark(options: argparse.Namespace) -> None:
     """Run the rounds and print the report."""
-    with workplace() as (directory, server):
-        report = Report.begin("workers", options, server)
-        bench = Bench(server, directory, options.pages)
-        near = {one.name: one for one in contenders(server.url, server.url, "")}
+    with workplace() as place:
+        report = Report.begin("workers", options, place.server)
+        near = {one.name: one for one in contenders(place.server.url, place.server.url, "")}
         kinds = [(MEMORY, 1), (DISK, 1), (NEAR, 1), (NEAR, 2)]
         runs: dict[tuple[str, int], list[Run]] = {kind: [] for kind in kinds}
         for number in range(1, options.rounds + 1):
             for name, workers in kinds:
-                run = bench.run(near[name], workers)
+                run = run_once(place, near[name], workers, options.pages)
                 runs[name, workers].append(run)
                 text = f"round {number}  {workers} × {name:22}  {run.per_s:6.1f} pages/s  {run.cpu_ms:5.2f} ms"
                 print(text, file=sys.stderr, flush=True)
