@@ -37,6 +37,9 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS := 6
 PYTEST := python -m pytest --numprocesses $(JOBS) --dist worksteal
 
+# One process for each server, in which all tests run.
+EACH_SERVER := python -m pytest --dist each
+
 # For tests each of which starts two browsers or a server of its own.
 ONE_BY_ONE := python -m pytest
 
@@ -64,9 +67,8 @@ test-oldest: $(OLDEST)/installed ## the tests that touch Scrapy, on the lowest v
 
 test-redis: $(VENV)/installed ## the tests that touch Redis, on the other servers of this machine
 	@set -e; servers=$$(PYTHONPATH=example_project $(VENV)/bin/python scripts/list_redis_servers.py); \
-	for server in $$servers; do \
-	    PRIOQUEUE_TEST_REDIS=$$server $(VENV)/bin/$(PYTEST) $(REDIS_TESTS); \
-	done
+	each=$$(printf -- '--tx popen//env:PRIOQUEUE_TEST_REDIS=%s\n' $$servers); \
+	[ -z "$$servers" ] || $(VENV)/bin/$(EACH_SERVER) $$each $(REDIS_TESTS)
 
 test-integrations: $(INTEGRATIONS)/installed $(OLDER_SCRAPY)/installed chromium ## the tests with other packages, see docs/integrations.md, and of deploy/ against schemas; no part of `make test`
 	$(INTEGRATIONS)/bin/$(ONE_BY_ONE) tests/integrations tests/deploy --ignore=tests/integrations/older_scrapy

@@ -44,9 +44,12 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_report_header() -> str:
-    """Say which server the tests use."""
-    return f"redis server: {find_redis_server()}"
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say which server the tests use, or which one each of the processes of `make test-redis` uses."""
+    servers = [spec.partition("env:PRIOQUEUE_TEST_REDIS=")[2] for spec in config.getoption("tx", [])]
+    if not any(servers):
+        return [f"redis server: {find_redis_server()}"]
+    return [f"redis server of gw{number}: {server}" for number, server in enumerate(servers)]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
