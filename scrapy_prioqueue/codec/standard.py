@@ -43,13 +43,15 @@ def _as_dict(value: Mapping[Any, Any]) -> list[Any]:
     return [dict(value)]
 
 
-def _of_dict(cls: Callable[[dict[Any, Any]], Any]) -> Callable[..., Any]:
-    def make(items: Any) -> Any:
-        if type(items) is not dict:
-            raise TypeError("it is not a map")
-        return cls(items)
+def _of(kind: type, make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function that builds a value from stored content, which must be of that type."""
 
-    return make
+    def checked(content: Any) -> Any:
+        if type(content) is not kind:
+            raise TypeError(f"it is not a {kind.__name__}")
+        return make(content)
+
+    return checked
 
 
 def _take_defaultdict(value: defaultdict[Any, Any]) -> list[Any]:
@@ -66,7 +68,7 @@ def _take_defaultdict(value: defaultdict[Any, Any]) -> list[Any]:
 
 
 def _make_defaultdict(factory: Any, items: Any) -> Any:
-    return _of_dict(lambda found: defaultdict(None if factory is None else _FACTORIES[factory], found))(items)
+    return _of(dict, lambda found: defaultdict(None if factory is None else _FACTORIES[factory], found))(items)
 
 
 def _make_pattern(pattern: Any, flags: int) -> Any:
@@ -92,24 +94,15 @@ def _take_timezone(value: timezone) -> list[Any]:
     return [offset] if name == timezone(offset).tzname(None) else [offset, name]
 
 
-def _make_text(cls: type) -> Callable[..., Any]:
-    def make(text: str) -> Any:
-        if type(text) is not str:
-            raise TypeError("it is not a string")
-        return cls(text)
-
-    return make
-
-
 def _take_text(value: Any) -> list[Any]:
     return [str(value)]
 
 
 STANDARD: Mapping[type, Standard] = {
-    OrderedDict: Standard(_as_dict, _of_dict(OrderedDict)),
+    OrderedDict: Standard(_as_dict, _of(dict, OrderedDict)),
     defaultdict: Standard(_take_defaultdict, _make_defaultdict),
-    Counter: Standard(_as_dict, _of_dict(Counter)),
-    MappingProxyType: Standard(_as_dict, _of_dict(MappingProxyType)),
+    Counter: Standard(_as_dict, _of(dict, Counter)),
+    MappingProxyType: Standard(_as_dict, _of(dict, MappingProxyType)),
     ChainMap: Standard(lambda value: list(value.maps), ChainMap),
     SimpleNamespace: Standard(lambda value: [dict(vars(value))], lambda items: SimpleNamespace(**items)),
     deque: Standard(lambda value: [*value, value.maxlen], lambda *items: deque(items[:-1], items[-1])),
@@ -120,12 +113,12 @@ STANDARD: Mapping[type, Standard] = {
     re.Pattern: Standard(lambda value: [value.pattern, int(value.flags & _FLAGS)], _make_pattern),
     ZoneInfo: Standard(_take_zone, zone_at),
     timezone: Standard(_take_timezone, timezone),
-    IPv4Address: Standard(_take_text, _make_text(IPv4Address)),
-    IPv6Address: Standard(_take_text, _make_text(IPv6Address)),
-    PosixPath: Standard(_take_text, _make_text(PosixPath)),
-    WindowsPath: Standard(_take_text, _make_text(WindowsPath)),
-    PurePosixPath: Standard(_take_text, _make_text(PurePosixPath)),
-    PureWindowsPath: Standard(_take_text, _make_text(PureWindowsPath)),
+    IPv4Address: Standard(_take_text, _of(str, IPv4Address)),
+    IPv6Address: Standard(_take_text, _of(str, IPv6Address)),
+    PosixPath: Standard(_take_text, _of(str, PosixPath)),
+    WindowsPath: Standard(_take_text, _of(str, WindowsPath)),
+    PurePosixPath: Standard(_take_text, _of(str, PurePosixPath)),
+    PureWindowsPath: Standard(_take_text, _of(str, PureWindowsPath)),
 }
 
 BY_NAME: Mapping[str, Standard] = {kind.__name__: standard for kind, standard in STANDARD.items()}
