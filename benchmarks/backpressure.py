@@ -57,40 +57,33 @@ class Sight:
     used_b: int
 
 
-class Watch:
-    """Looks at a frontier and at the processes that work on it.
+def watch(
+    server: RedisServer, pids: Sequence[int], is_over: Callable[[Sight | None], bool], within_s: float
+) -> Sequence[Sight]:
+    """Look at a frontier, and at the processes that work on it, until it is over; return what was seen.
 
     Args:
-        server: holds the frontier.
+        is_over: called with the last sight.
+
+    Raises:
+        BenchmarkFailed: it takes longer than that.
     """
-
-    def __init__(self, server: RedisServer) -> None:
-        self._server = server
-        self._pause = threading.Event()
-        self.sights: list[Sight] = []
-
-    def until(self, is_over: Callable[[Sight | None], bool], pids: Sequence[int], within_s: float) -> None:
-        """Look again and again until it is over.
-
-        Raises:
-            BenchmarkFailed: it takes longer than that.
-        """
-        deadline = time.monotonic() + within_s
-        with (
-            FrontierClient(self._server.url, "links") as frontier,
-            redis.Redis.from_url(self._server.url, socket_timeout=10) as client,
-        ):
-            while not is_over(self.sights[-1] if self.sights else None):
-                if time.monotonic() > deadline:
-                    raise BenchmarkFailed(f"the crawl takes more than {within_s:g} s: {self.sights[-1:]}")
-                depth = frontier.depth()
-                if depth.accepted:
-                    used_b = int(client.info("memory")["used_memory"])
-                    resident_b = [resident_of(pid) for pid in pids]
-                    self.sights.append(
-                        Sight(depth.accepted, depth.pending, depth.leased, depth.done, resident_b, used_b)
-                    )
-                self._pause.wait(LOOK_S)
+    sights: list[Sight] = []
+    pause, deadline = threading.Event(), time.monotonic() + within_s
+    with (
+        FrontierClient(server.url, "links") as frontier,
+        redis.Redis.from_url(server.url, socket_timeout=10) as client,
+    ):
+        while not is_over(sights[-1] if sights else None):
+            if time.monotonic() > deadline:
+                raise BenchmarkFailed(f"the crawl takes more than {within_s:g} s: {sights[-1:]}")
+            depth = frontier.depth()
+            if depth.accepted:
+                used_b = int(client.info("memory")["used_memory"])
+                resident_b = [resident_of(pid) for pid in pids]
+                sights.append(Sight(depth.accepted, depth.pending, depth.leased, depth.done, resident_b, used_b))
+            pause.wait(LOOK_S)
+    return sights
 
 
 def resident_of(pid: int) -> int:
@@ -144,14 +137,14 @@ def _memory(sight: Sight) -> Sequence[Cell]:
 
 def simulate(server: RedisServer, listings: int, high_water: int) -> Crawled:
     """Let two simulated workers crawl the site, each in a process of its own."""
-    watch, began_s = Watch(server), time.monotonic()
+    began_s = time.monotonic()
     with ExitStack() as stack:
         workers = [
             stack.enter_context(beside("listing_worker.py", server.url, f"worker-{number}", listings, high_water))
             for number in range(WORKERS)
         ]
         pids = [worker.pid for worker in workers]
-        watch.until(lambda _: all(worker.poll() is not None for worker in workers), pids, 3600)
+        sights = watch(server, pids, lambda _: all(worker.poll() is not None for worker in workers), 3600)
         if any(worker.returncode for worker in workers):
             raise BenchmarkFailed("a simulated worker has failed")
         results = [json.loads(worker.communicate()[0]) for worker in workers]
@@ -163,7 +156,7 @@ def simulate(server: RedisServer, listings: int, high_water: int) -> Crawled:
         most_pending=max(result["most_pending"] for result in results),
         most_leased=max(result["most_leased"] for result in results),
         wall_s=time.monotonic() - began_s,
-        sights=watch.sights,
+        sights=sights,
     )
 
 
@@ -176,7 +169,7 @@ SCRAPY_SETTINGS: Mapping[str, Any] = {
 
 def crawl(server: RedisServer, listings: int, high_water: int, directory: Path) -> Crawled:
     """Let Scrapy crawl the site in two processes."""
-    watch, began_s = Watch(server), time.monotonic()
+    began_s = time.monotonic()
     settings = {**SCRAPY_SETTINGS, "PRIOQUEUE_REDIS_URL": server.url, "PRIOQUEUE_HIGH_WATER": high_water}
     with served("listings.py", listings) as port, ExitStack() as stack:
         site = f"http://{HOST}:{port}"
@@ -184,7 +177,8 @@ def crawl(server: RedisServer, listings: int, high_water: int, directory: Path) 
             stack.enter_context(crawling(site + FRONT_PAGE, settings, directory / f"worker-{number}"))
             for number in range(WORKERS)
         ]
-        watch.until(lambda _: not any(one.is_running for one in crawls), [one.pid for one in crawls], CRAWL_WITHIN_S)
+        pids = [one.pid for one in crawls]
+        sights = watch(server, pids, lambda _: not any(one.is_running for one in crawls), CRAWL_WITHIN_S)
         for one in crawls:
             one.result()
         _, pages = visits_of(site)
@@ -193,16 +187,15 @@ def crawl(server: RedisServer, listings: int, high_water: int, directory: Path) 
         high_water=high_water,
         urls=urls_of(listings),
         pages=pages,
-        most_pending=max(sight.pending for sight in watch.sights),
-        most_leased=max(sight.leased for sight in watch.sights),
+        most_pending=max(sight.pending for sight in sights),
+        most_leased=max(sight.leased for sight in sights),
         wall_s=time.monotonic() - began_s,
-        sights=watch.sights,
+        sights=sights,
     )
 
 
 def read_starts(server: RedisServer, high_water: int, count: int, directory: Path) -> Sequence[Sequence[Cell]]:
     """Let Scrapy read a start() of ten million requests until so many are stored; return the memory meanwhile."""
-    watch = Watch(server)
     settings = {**SCRAPY_SETTINGS, "PRIOQUEUE_REDIS_URL": server.url, "PRIOQUEUE_HIGH_WATER": high_water}
     # Not far below, so that start() is read on soon; by default that is 80 %.
     settings |= {"PRIOQUEUE_LOW_WATER": high_water * 19 // 20, "CLOSESPIDER_TIMEOUT": 0}
@@ -216,8 +209,8 @@ def read_starts(server: RedisServer, high_water: int, count: int, directory: Pat
                 raise BenchmarkFailed(f"the crawl has ended\n{process.log}")
             return last is not None and last.accepted >= count
 
-        watch.until(is_over, [process.pid], 3600)
-    found = [next(sight for sight in watch.sights if sight.accepted >= share * count) for share in STARTS_SHOWN_AT]
+        sights = watch(server, [process.pid], is_over, 3600)
+    found = [next(sight for sight in sights if sight.accepted >= share * count) for share in STARTS_SHOWN_AT]
     return [[sight.accepted, *_memory(sight)] for sight in found]
 
 
@@ -227,7 +220,7 @@ def pass_over_one_site(server: RedisServer, high_water: int, directory: Path) ->
     Raises:
         BenchmarkFailed: the others are not all fetched.
     """
-    watch, began_s = Watch(server), time.monotonic()
+    began_s = time.monotonic()
     held, others = 2 * high_water, 4 * high_water
     settings = {
         **SCRAPY_SETTINGS,
@@ -241,8 +234,8 @@ def pass_over_one_site(server: RedisServer, high_water: int, directory: Path) ->
         crawling(f"http://{HOST}:{port}/page/0/", settings, directory, *options) as process,
     ):
         # One of the slot that waits may start at once.
-        watch.until(lambda last: last is not None and last.done > others, [process.pid], CRAWL_WITHIN_S)
-    most_pending = max(sight.pending for sight in watch.sights)
+        sights = watch(server, [process.pid], lambda last: last is not None and last.done > others, CRAWL_WITHIN_S)
+    most_pending = max(sight.pending for sight in sights)
     return [high_water, held, others, f"{time.monotonic() - began_s:.1f}", most_pending]
 
 

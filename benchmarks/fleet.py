@@ -12,9 +12,9 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import redis
 from fleet_worker import CONCURRENCY, SLOTS, Done
@@ -140,39 +140,26 @@ def run_fleet(
     return run
 
 
-@dataclass(slots=True)
-class Runs:
-    """All runs by number of workers, each a list by round.
-
-    Args:
-        ours: pages that take no time.
-        varied: the same with several priorities.
-        plain: the same with plain commands.
-        paced: pages that take time.
-    """
-
-    ours: dict[int, list[Run]] = field(default_factory=dict)
-    varied: dict[int, list[Run]] = field(default_factory=dict)
-    plain: dict[int, list[Run]] = field(default_factory=dict)
-    paced: dict[int, list[Run]] = field(default_factory=dict)
+Runs = Mapping[str, Mapping[int, Sequence[Run]]]
+"""By kind and number of workers, one by round."""
 
 
 def measure(server: RedisServer, options: argparse.Namespace) -> Runs:
     """Run all rounds in turns."""
-    runs = Runs()
     kinds = {
-        OURS: (runs.ours, ()),
-        VARIED: (runs.varied, ("--priorities", str(PRIORITIES))),
-        PLAIN: (runs.plain, ("--plain", str(CONCURRENCY))),
-        PACED: (runs.paced, ("--page-s", str(options.page_s))),
+        OURS: (),
+        VARIED: ("--priorities", str(PRIORITIES)),
+        PLAIN: ("--plain", str(CONCURRENCY)),
+        PACED: ("--page-s", str(options.page_s)),
     }
+    runs: dict[str, dict[int, list[Run]]] = {name: {} for name in kinds}
     for number in range(1, options.rounds + 1):
         for workers in options.workers:
-            for name, (found, words) in kinds.items():
+            for name, words in kinds.items():
                 if name == VARIED and workers != VARIED_WORKERS:
                     continue
                 run = run_fleet(server, workers, words, options.seconds)
-                found.setdefault(workers, []).append(run)
+                runs[name].setdefault(workers, []).append(run)
                 text = f"round {number}  {workers:3} workers  {name:31}  {run.per_s:7.0f} requests/s"
                 print(f"{text}  Redis {run.redis_us:6.1f} µs", file=sys.stderr, flush=True)
     return runs
@@ -182,9 +169,9 @@ def speed_table(runs: Runs, seconds: float) -> Table:
     """Return how fast fleets are beside as many clients with plain commands."""
     columns = ["", "workers", "requests/s", "of plain, %", "Redis µs", "Redis busy, %", "workers µs", "per round trip"]
     rows: list[Sequence[Cell]] = []
-    for name, by_workers in ((OURS, runs.ours), (VARIED, runs.varied), (PLAIN, runs.plain)):
-        for workers, found in by_workers.items():
-            pairs = zip(found, runs.plain[workers], strict=True)
+    for name in (OURS, VARIED, PLAIN):
+        for workers, found in runs[name].items():
+            pairs = zip(found, runs[PLAIN][workers], strict=True)
             share = Measured([mine.per_s / its.per_s * 100 for mine, its in pairs], 0) if name != PLAIN else None
             rows.append(
                 [
@@ -222,7 +209,7 @@ def sight_table(runs: Runs, page_s: float) -> Table:
             *_quantiles(found),
             Measured([run.per_exchange for run in found], 1),
         ]
-        for workers, found in runs.paced.items()
+        for workers, found in runs[PACED].items()
     ]
     note = (
         f"Pages take {page_s * 1000:g} ms on average, {CONCURRENCY} at a time per worker."

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from contenders import MEMORY, NEAR, Contender, contenders
 from crawled import CRAWL_WITHIN_S, CrawlProcess, CrawlResult, crawling, visits_of
@@ -38,22 +38,16 @@ class Stop:
         return self.began_s <= time_s <= self.ended_s
 
 
-@dataclass(slots=True)
-class Lateness:
-    """How late the timer was, over all rounds.
+Lateness = dict[str, list[float]]
+"""How many seconds each firing of the timer was late, over all rounds."""
 
-    Args:
-        late_s: seconds, one per firing.
-    """
 
-    late_s: list[float] = field(default_factory=list)
-
-    def quantile(self, share: float) -> str | None:
-        """Return the milliseconds that this share of all firings stayed below or met; None if it is all of so few."""
-        ordered = sorted(self.late_s)
-        if share < 1 and (1 - share) * len(ordered) < 1:
-            return None
-        return f"{ordered[max(0, min(len(ordered), round(share * len(ordered))) - 1)] * 1000:.1f}" if ordered else None
+def quantile(late_s: Sequence[float], share: float) -> str | None:
+    """Return the milliseconds that this share of all firings stayed below or met; None if it is all of so few."""
+    ordered = sorted(late_s)
+    if share < 1 and (1 - share) * len(ordered) < 1:
+        return None
+    return f"{ordered[max(0, min(len(ordered), round(share * len(ordered))) - 1)] * 1000:.1f}" if ordered else None
 
 
 def run_once(
@@ -94,20 +88,20 @@ def _stop_in_the_middle(server: RedisServer, process: CrawlProcess, url: str, op
     return Stop(began_s, time.monotonic())
 
 
-def note(lateness: dict[str, Lateness], name: str, result: CrawlResult, stop: Stop | None) -> None:
+def note(lateness: Lateness, name: str, result: CrawlResult, stop: Stop | None) -> None:
     """Add how late the timer of a crawl was, by what the server did meanwhile."""
     for time_s, late_s in result.timer:
         when = ""
         if stop is not None:
             when = ", while Redis is stopped" if stop.covers(time_s) else ", before and after a stop"
-        lateness.setdefault(name + when, Lateness()).late_s.append(late_s)
+        lateness.setdefault(name + when, []).append(late_s)
 
 
-def late_table(lateness: dict[str, Lateness], rounds: int, stop_s: float) -> Table:
+def late_table(lateness: Lateness, rounds: int, stop_s: float) -> Table:
     """Return the table of how late the timer was."""
     rows: list[Sequence[Cell]] = [
-        [name, *(found.quantile(share) for share in QUANTILES.values()), len(found.late_s)]
-        for name, found in lateness.items()
+        [name, *(quantile(late_s, share) for share in QUANTILES.values()), len(late_s)]
+        for name, late_s in lateness.items()
     ]
     note = f"Redis is stopped for {stop_s:g} s; {rounds} crawls of each kind; - means that there were too few firings."
     return Table("How late a 10 ms timer is", ["ms late", *QUANTILES, "firings"], rows, note)
@@ -123,7 +117,7 @@ OPTIONS = (
 
 def run_benchmark(options: argparse.Namespace) -> None:
     """Start a server, run the rounds and print the report."""
-    lateness: dict[str, Lateness] = {}
+    lateness: Lateness = {}
     with workplace() as place:
         report = Report.begin("reactor", options, place.server)
         near = {one.name: one for one in contenders(place.server.url, place.server.url, "")}
