@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Literal, NamedTuple
 
-from scrapy_prioqueue.frontier.direct import Direct
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.operations import Ack as Ack
 from scrapy_prioqueue.frontier.operations import Batch as Batch
@@ -411,9 +410,6 @@ class Frontier(ABC):
 
     is_local: bool
     """Whether an exchange needs no round trip."""
-
-    direct: Direct | None = None
-    """A way to work without exchanges, None if there is none."""
 
     _rejected_size = sys.maxsize
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from scrapy_prioqueue.frontier.base import Ack, Depth, Operation, Push
-from scrapy_prioqueue.frontier.direct import Direct, MustExchange
+from scrapy_prioqueue.frontier.memory.direct import Direct, MustExchange
 from scrapy_prioqueue.pump.agenda import Agenda
 from scrapy_prioqueue.pump.calls import Calls
 from scrapy_prioqueue.pump.demand import Prefetch

@@ -17,6 +17,7 @@ from scrapy_prioqueue.frontier.base import (
     Orders,
     Push,
 )
+from scrapy_prioqueue.frontier.memory import MemoryFrontier
 from scrapy_prioqueue.pump.agenda import Agenda
 from scrapy_prioqueue.pump.backpressure import Backpressure, StartGate
 from scrapy_prioqueue.pump.calls import Bell, Calls, Moves
@@ -77,8 +78,9 @@ class ExchangeLoop(Generic[Tag]):
         """Set to when the loop looks again by itself."""
         self._turn = Alarm(clock, self._on_turn)
         self.gate = StartGate(lambda: self.is_closed or self._has_room_for_starts())
-        direct = frontier.direct
-        self.direct = None if direct is None else DirectCalls(direct, host, self.calls, leases, agenda, prefetch)
+        self.direct: DirectCalls[Tag] | None = None
+        if isinstance(frontier, MemoryFrontier):
+            self.direct = DirectCalls(frontier.direct, host, self.calls, leases, agenda, prefetch)
         self.last_depth, self._depth_at = Depth(), clock()
         self._answered_at = clock()
         self.has_ended = self.is_closed = self.is_slow = self._is_awaited = False

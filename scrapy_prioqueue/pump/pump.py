@@ -21,8 +21,8 @@ from scrapy_prioqueue.frontier.base import (
     Push,
     Release,
 )
-from scrapy_prioqueue.frontier.direct import MustExchange
 from scrapy_prioqueue.frontier.kept import MOST_PAGES, Kept
+from scrapy_prioqueue.frontier.memory.direct import MustExchange
 from scrapy_prioqueue.frontier.policy import Closing, Note
 from scrapy_prioqueue.pump.agenda import Agenda
 from scrapy_prioqueue.pump.backpressure import Backpressure, Rejections, StartGate

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrapy_prioqueue.frontier.base import Ack, Lease, Push, Spent
-from scrapy_prioqueue.frontier.direct import MustExchange
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.memory import MemoryFrontier
+from scrapy_prioqueue.frontier.memory.direct import MustExchange
 from scrapy_prioqueue.frontier.policy import Budget, Policy
 from tests.contract.backends import MemoryBackend, Worker
 
@@ -35,9 +35,7 @@ class Direct:
 
     def __init__(self, worker: Worker) -> None:
         assert isinstance(worker.frontier, MemoryFrontier)
-        direct = worker.frontier.direct
-        assert direct is not None
-        self._worker, self._direct = worker, direct
+        self._worker, self._direct = worker, worker.frontier.direct
 
     def push(self, push: Push) -> None:
         assert self._direct.may_push

@@ -30,7 +30,7 @@ from scrapy_prioqueue.frontier.base import (
     Release,
     Report,
 )
-from scrapy_prioqueue.frontier.memory.direct import MemoryDirect
+from scrapy_prioqueue.frontier.memory.direct import Direct
 from scrapy_prioqueue.frontier.memory.leases import Held
 from scrapy_prioqueue.frontier.memory.pending import Envelope
 from scrapy_prioqueue.frontier.memory.serving import Served, Serving, openings_ms
@@ -76,7 +76,7 @@ class MemoryFrontier(Frontier):
         self._known_change: PolicyChange | None = None
         self.session = Worker(heard_ms=0)
         self._buried: list[DeadLetter] = []
-        self.direct = MemoryDirect(self)
+        self.direct = Direct(self)
 
     async def join(self) -> Joined:
         now_ms = self.clock()
@@ -306,7 +306,12 @@ class MemoryFrontier(Frontier):
                 if reason is not None:
                     rejected[reason].append(position)
             elif isinstance(operation, Claim):
-                outcome = self._claim(crawl, operation, now_ms)
+                outcome = self.store.claim(
+                    *(crawl, operation, self.config.order),
+                    worker=self.config.worker,
+                    expiry_ms=now_ms + self._ttl_ms,
+                    now_ms=now_ms,
+                )
                 if isinstance(outcome, Envelope):
                     claimed[position] = (outcome.lease_id, outcome.attempts)
                 elif outcome is not None:
@@ -316,16 +321,6 @@ class MemoryFrontier(Frontier):
             else:
                 void.append(position)
         return Committed(batch.number, rejected["duplicates"], rejected["repeated_starts"], void, claimed)
-
-    def _claim(self, crawl: Crawl, claim: Claim, now_ms: int) -> Envelope | Rejected | None:
-        return self.store.claim(
-            crawl,
-            claim,
-            self.config.order,
-            worker=self.config.worker,
-            expiry_ms=now_ms + self._ttl_ms,
-            now_ms=now_ms,
-        )
 
     def _end_lease(self, crawl: Crawl, operation: Ack | Release | Fail, now_ms: int) -> None:
         held = self.store.end(operation.lease_id, operation)

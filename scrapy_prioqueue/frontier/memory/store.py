@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Literal
 
 from scrapy_prioqueue.frontier.base import (
     DEAD_BY_BUDGET,
@@ -18,7 +19,6 @@ from scrapy_prioqueue.frontier.base import (
     Push,
     Release,
 )
-from scrapy_prioqueue.frontier.direct import Rejected as Rejected
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.memory.budgets import Budgets
 from scrapy_prioqueue.frontier.memory.floods import Flood, held_back
@@ -31,6 +31,9 @@ from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Note, Policy
 from scrapy_prioqueue.frontier.policy_parts import NOBODY, Owner, PolicyChange, changes_of, merged, take_parts
 from scrapy_prioqueue.frontier.seen import NEVER_S
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage
+
+Rejected = Literal["duplicates", "repeated_starts"]
+"""Why a push was not accepted, as the name of the field of `Committed`."""
 
 
 @dataclass(slots=True, eq=False)
