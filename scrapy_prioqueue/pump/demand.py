@@ -10,10 +10,10 @@ from typing import Any
 
 from scrapy_prioqueue.frontier.base import ANY_NUMBER, Demand, Frontier
 from scrapy_prioqueue.frontier.policy import Closing, HeldUp, Note
+from scrapy_prioqueue.frontier.runs import LATENCY_BOUNDS_S, latency_class
 from scrapy_prioqueue.pump.backpressure import Backpressure
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.leases import Leases
-from scrapy_prioqueue.pump.round_trips import RoundTrips
 from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S, HORIZON_S, MOST_AHEAD, MOST_AHEAD_PER_PLACE, MOST_RESERVED_S
 
 MOST_NOTES = 1_000
@@ -67,6 +67,19 @@ def _as_of(note: Note, ago_s: float) -> Note:
     if isinstance(note, Closing):
         return replace(note, wait_ms=max(0, note.wait_ms - int(ago_s * 1000)))
     return note
+
+
+class RoundTrips:
+    """Counts exchanges by their durations, in the classes of `LATENCY_BOUNDS_S`; may be read in any thread."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(LATENCY_BOUNDS_S) + 1)
+        self.total_s = 0.0
+
+    def note(self, seconds: float) -> None:
+        """Count an exchange that took this long."""
+        self.counts[latency_class(seconds)] += 1
+        self.total_s += seconds
 
 
 _REMEMBERED_STARTS = _REMEMBERED_ENDS = 32

@@ -27,7 +27,7 @@ from scrapy_prioqueue.frontier.policy import Closing, Note
 from scrapy_prioqueue.pump.agenda import Agenda
 from scrapy_prioqueue.pump.backpressure import Backpressure, Rejections, StartGate
 from scrapy_prioqueue.pump.closing import take_leave
-from scrapy_prioqueue.pump.demand import Prefetch
+from scrapy_prioqueue.pump.demand import Prefetch, RoundTrips
 from scrapy_prioqueue.pump.heartbeat import PagesAtWork
 from scrapy_prioqueue.pump.host import Host, PumpConfig
 from scrapy_prioqueue.pump.inbox import Inbox
@@ -35,7 +35,6 @@ from scrapy_prioqueue.pump.leases import FoundOn, Leases, Renewals
 from scrapy_prioqueue.pump.loop import ExchangeLoop
 from scrapy_prioqueue.pump.outage import Failures, Outage
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE, HeldRequest, Outbox
-from scrapy_prioqueue.pump.round_trips import RoundTrips
 from scrapy_prioqueue.runtime import Runner
 
 logger = logging.getLogger(__name__)

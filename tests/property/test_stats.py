@@ -19,7 +19,7 @@ from scrapy_prioqueue.commands.verbs.status import runs_text, stats_table
 from scrapy_prioqueue.engine import StatCounter
 from scrapy_prioqueue.frontier.runs import Dropped, Run, read_run, read_stats, record_json, stats_json, totals_of
 from scrapy_prioqueue.monitoring.worker import WorkerCollector
-from scrapy_prioqueue.pump.round_trips import RoundTrips
+from scrapy_prioqueue.pump.demand import RoundTrips
 from scrapy_prioqueue.queues.base import ClosedQueue
 from scrapy_prioqueue.queues.recording import COUNTS, RunReports
 from scrapy_prioqueue.settings import Config

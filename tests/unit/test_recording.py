@@ -22,7 +22,7 @@ from scrapy_prioqueue.frontier.runs import (
     read_stats,
     totals_of,
 )
-from scrapy_prioqueue.pump.round_trips import RoundTrips
+from scrapy_prioqueue.pump.demand import RoundTrips
 from scrapy_prioqueue.queues.recording import MOST_COUNTED, MOST_SHOWN, OTHERS, Coverage, RunReports, confidence_stat
 from scrapy_prioqueue.rank import TIER_WIDTH
 from scrapy_prioqueue.runtime import InlineRunner
