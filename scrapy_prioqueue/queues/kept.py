@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from scrapy_prioqueue.codec.blanks import twin_of
 from scrapy_prioqueue.engine import StatCounter
 from scrapy_prioqueue.frontier.base import Order
 from scrapy_prioqueue.frontier.memory.limits import SlotLimits
-from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id_of
+from scrapy_prioqueue.frontier.memory.pending import Delayed, Envelope, Pending, lease_id_of
 from scrapy_prioqueue.frontier.memory.seen import SeenSet
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Policy, SlotNote
 from scrapy_prioqueue.frontier.seen import NEVER_S
@@ -82,7 +81,7 @@ class KeptQueue:
         self._pending = Pending()
         self.waiting: dict[int, Request] = {}
         """Waiting requests, by their ids in the order."""
-        self._delayed: list[tuple[float, int, str, Envelope]] = []
+        self._delayed = Delayed()
         self._kept: dict[int, KeptRequest] = {}
         self._in_progress: dict[int, KeptRequest] = {}
         self._limits = SlotLimits(self._pending.has_slot)
@@ -106,13 +105,14 @@ class KeptQueue:
         slot: str = "",
     ) -> None:
         """Add a new request, to be served after this delay."""
-        arrival = next(self._arrivals)
-        lease_id = lease_id_of(arrival, order=self._order, is_start=is_start, is_lifo_start=self._are_starts_lifo)
+        lease_id = lease_id_of(
+            next(self._arrivals), order=self._order, is_start=is_start, is_lifo_start=self._are_starts_lifo
+        )
         self._kept[id(request)] = KeptRequest(roots, slot, rank)
         self.waiting[lease_id] = request
         envelope = Envelope(rank, lease_id, 0, b"")
         if delay_s > 0:
-            heapq.heappush(self._delayed, (monotonic() + delay_s, arrival, slot, envelope))
+            self._delayed.put(int((monotonic() + delay_s) * 1000), slot, envelope)
             self._wake_later(delay_s)
         else:
             self._pending.put(slot, envelope)
@@ -141,8 +141,8 @@ class KeptQueue:
 
     def pop(self, other_rank: int | None) -> Request | None:
         """Return the best request that may start, None if there is none or a request of `other_rank` is better."""
-        while self._delayed and self._delayed[0][0] <= monotonic():
-            self._pending.put(*heapq.heappop(self._delayed)[2:])
+        for slot, envelope in self._delayed.take_due(_now_ms(), len(self._delayed)):
+            self._pending.put(slot, envelope)
         if self._pending.waiting is not None:
             self._pending.waiting.update_all(_now_ms(), 0)
         best = self._pending.best_rank()
@@ -180,8 +180,6 @@ class KeptQueue:
         Args:
             pump: the pump of the frontier; None to return a request even if the frontier has a better one.
         """
-        if not self.waiting:
-            return None
         if pump is None:
             return self.pop(None)
         return pump.take_other(lambda best: None if best is None and pump.awaits_answer() else self.pop(best))

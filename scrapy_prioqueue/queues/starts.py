@@ -134,8 +134,6 @@ class Holding:
         Args:
             page: page whose callback has yielded it; None if unknown.
         """
-        if not self.is_on:
-            return False
         changes_something = request.dont_filter or request.method != "GET" or bool(request.meta.get(OWN_META))
         return self._starts.is_latest(request) or changes_something or self._lineages.is_own(request, page)
 
