@@ -164,10 +164,10 @@ def note_verdict(request: Request, verdict: Verdict) -> None:
         _verdicts[request] = verdict
 
 
-def retract_verdict(request: Request, reason: str) -> None:
-    """Remove the verdict that makes a request a dead letter for this reason, one of `DEAD_REASONS`."""
+def retract_failed_download(request: Request) -> None:
+    """Remove the verdict that makes a request a dead letter because of its download."""
     known = _verdicts.get(request)
-    if isinstance(known, Dead) and known.reason == reason:
+    if isinstance(known, Dead) and known.reason == DEAD_BY_DOWNLOAD:
         del _verdicts[request]
 
 

@@ -14,7 +14,7 @@ from scrapy.crawler import Crawler
 
 from scrapy_prioqueue.codec.blanks import twin_of
 from scrapy_prioqueue.engine import StatCounter
-from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD, DEAD_BY_ESCALATION
+from scrapy_prioqueue.frontier.base import DEAD_BY_ESCALATION
 from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues import endings
@@ -138,9 +138,8 @@ class Layers:
         Args:
             stored: reads it again; None for a request that is kept as an object.
         """
-        if self._layers:
-            scheduled = _with_meta(dict(request.meta)) if stored is None else lambda _: stored()
-            _handed[request] = _Handed(self, scheduled)
+        scheduled = _with_meta(dict(request.meta)) if stored is None else lambda _: stored()
+        _handed[request] = _Handed(self, scheduled)
 
     def escalate(self, request: Request, handed: _Handed, reason: str) -> Request | None:
         """Return the request for the next layer; None if it was escalated before, or is given up at the last one."""
@@ -155,7 +154,7 @@ class Layers:
             detail = f"the last layer, {self._names[index]!r}, failed: {reason}"
             self._log.error("Gave up %s: %s", in_a_line(request), in_a_line(detail))
             # Exhausted retries on this layer are not the reason any more.
-            endings.retract_verdict(request, DEAD_BY_DOWNLOAD)
+            endings.retract_failed_download(request)
             endings.note_verdict(request, Dead(DEAD_BY_ESCALATION, detail))
             return None
         layer = self._layers[index + 1]
@@ -172,7 +171,7 @@ class Layers:
             return
         if handed.escalation.has_arrived:
             # The next layer has its own retries, so exhausted ones don't make the page a dead letter.
-            endings.retract_verdict(request, DEAD_BY_DOWNLOAD)
+            endings.retract_failed_download(request)
         else:
             self._log.warning(
                 "%s was not escalated: the request that the first call of escalate() returned was not scheduled."

@@ -81,10 +81,8 @@ def _read(request: Request, meta: Mapping[str, Any], key: str, read: Any) -> int
     return max(0, ceil(seconds * 1000))
 
 
-def _delay_s(value: Any) -> float:
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    return _number(value, "a number of seconds or a timedelta")
+def _delay_s(value: Any, what: str = "a number of seconds or a timedelta") -> float:
+    return value.total_seconds() if isinstance(value, timedelta) else _number(value, what)
 
 
 def _moment_s(value: Any) -> float:
@@ -125,20 +123,12 @@ def revisit_of(request: Request, policy: SeenPolicy | None = None) -> int | None
         why = "can't be used: what was seen is remembered without times; set PRIOQUEUE_REVISIT_AFTER, -1 for never"
         raise RequestError(request, f"meta[{REVISIT_META!r}] = {value!r} {why}")
     try:
-        seconds = _seconds(value)
+        seconds = _delay_s(value, "a number of seconds, a timedelta, or None for never")
         if not seconds >= 0:
             raise ValueError("it must be 0 or more, or None for never")
     except (TypeError, ValueError) as error:
         raise RequestError(request, f"meta[{REVISIT_META!r}] = {value!r} can't be used: {error}") from None
     return ceil(min(seconds, NEVER_S))
-
-
-def _seconds(value: Any) -> float:
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError("it must be a number of seconds, a timedelta, or None for never")
-    return value
 
 
 PREFIX = "prioqueue_"
