@@ -145,7 +145,9 @@ class Heartbeat:
         self._leases = leases
         self._ttl_s = ttl_s
         self._look_s = ttl_s / _LOOKS_PER_TTL
-        self._renewed_at = self._pulse_at = monotonic()
+        self._pulse_at = monotonic()
+        self.renewed_at = self._pulse_at
+        """When the latest renewal was sent, by the loop or the thread, by `time.monotonic`."""
         self._slow_s = slow_s
         self._started = started
         self._has_own_work = has_own_work
@@ -165,15 +167,10 @@ class Heartbeat:
         if self._frontier.is_local or self._closed.is_set():
             return
         self._owner = threading.current_thread()
-        self._renewed_at = monotonic()
+        self.renewed_at = monotonic()
         self._pulse()
         # A daemon, so that a process whose crawl is never closed can end.
         threading.Thread(target=self._watch, name="prioqueue heartbeat", daemon=True).start()
-
-    @property
-    def renewed_at(self) -> float:
-        """When the latest renewal was sent, by the loop or the thread, by `time.monotonic`."""
-        return self._renewed_at
 
     @property
     def lag_s(self) -> float:
@@ -182,7 +179,7 @@ class Heartbeat:
 
     def note_renewal(self, at: float) -> None:
         """Note that the loop has renewed all leases, with a call sent at this time of `time.monotonic`."""
-        self._renewed_at = max(self._renewed_at, at)
+        self.renewed_at = max(self.renewed_at, at)
 
     def close(self) -> None:
         """Stop watching, without waiting for a renewal in progress. Safe to call twice."""
@@ -210,7 +207,7 @@ class Heartbeat:
 
     def _is_needed(self, now: float) -> bool:
         is_silent = now - self._pulse_at > self._look_s
-        return is_silent and now - self._renewed_at > _OVERDUE_TTLS * self._ttl_s
+        return is_silent and now - self.renewed_at > _OVERDUE_TTLS * self._ttl_s
 
     def _beat(self, pulse_at: float) -> None:
         """Renew; `pulse_at`, the time of the last pulse, identifies the silence."""
@@ -228,7 +225,7 @@ class Heartbeat:
             self._complain(error, silence)
             return
         if beat is not None:
-            self._renewed_at = max(self._renewed_at, started)
+            self.renewed_at = max(self.renewed_at, started)
             self.beats.append(beat)
 
     def _warn(self, held_up_s: float) -> None:

@@ -64,7 +64,8 @@ class Failures:
         self._is_slow = False
         self._was_refused = False
         self._logged: set[str] = set()
-        self._since = self.retry_at = clock()
+        self.since = self.retry_at = clock()
+        """When the outage began, and the time of the next attempt."""
         self._started = self._found = 0
 
     @property
@@ -83,14 +84,9 @@ class Failures:
         return self.is_on and not self._goes_on
 
     @property
-    def since(self) -> float:
-        """When the outage began."""
-        return self._since
-
-    @property
     def found_from(self) -> float:
         """When requests found here may be started, if the outage is not over by then."""
-        return self._since + self._grace_s
+        return self.since + self._grace_s
 
     def may_try(self) -> bool:
         """Return whether it is time for an attempt."""
@@ -131,7 +127,7 @@ class Failures:
         return True
 
     def _reset(self, ago_s: float) -> None:
-        self._since = self._clock() - ago_s
+        self.since = self._clock() - ago_s
         self._started = self._found = 0
 
     def begin(
@@ -190,7 +186,7 @@ class Failures:
         was_on = self.is_on
         if was_on or self._is_slow:
             self._failures, self._is_slow = 0, False
-            after_s = self._clock() - self._since
+            after_s = self._clock() - self.since
             self._logged.clear()
             self._log.info(
                 "The frontier at %s is available again after %.1f s; meanwhile %d requests were started and %d"

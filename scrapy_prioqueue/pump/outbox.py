@@ -148,7 +148,8 @@ class Outbox(Generic[Tag]):
         self._next_number = 1
         self._requests_per_batch = REQUESTS_PER_BATCH
         self._last_sent = 0
-        self._pushes = self._bytes = 0
+        self.pushes = self.pushed_bytes = 0
+        """Number of unconfirmed requests, and the total size of their payloads."""
         self._forgotten = self._begun = 0
         self._looked_up = 0
         self._rejected: list[Entry[Tag]] = []
@@ -159,16 +160,6 @@ class Outbox(Generic[Tag]):
 
     def __bool__(self) -> bool:
         return bool(self._requests or self._settlings or self._cut)
-
-    @property
-    def pushes(self) -> int:
-        """Number of unconfirmed requests."""
-        return self._pushes
-
-    @property
-    def pushed_bytes(self) -> int:
-        """Total size of their payloads."""
-        return self._bytes
 
     @property
     def claims_forgotten(self) -> bool:
@@ -189,8 +180,8 @@ class Outbox(Generic[Tag]):
         """
         entry = Entry(push, tag, parents=parents)
         self._requests.append(entry)
-        self._pushes += 1
-        self._bytes += len(push.payload)
+        self.pushes += 1
+        self.pushed_bytes += len(push.payload)
         for parent in parents:
             parent.uncut_children += 1
         if push.fingerprint is not None:
@@ -220,8 +211,8 @@ class Outbox(Generic[Tag]):
         """Claim a lease that the server has lost, ahead of all other requests, before another worker gets it."""
         held.is_claiming = True
         self._forgotten += 1
-        self._pushes += 1
-        self._bytes += len(push.payload)
+        self.pushes += 1
+        self.pushed_bytes += len(push.payload)
         self._requests.appendleft(Entry(Claim(push, held.lease.lease_id, held.lease.attempt), held=held))
 
     def settle(self, operation: Ack | Release | Fail, held: HeldRequest) -> None:
@@ -377,8 +368,8 @@ class Outbox(Generic[Tag]):
 
     def _take_out(self, entry: Entry[Tag]) -> None:
         self._requests.remove(entry)
-        self._pushes -= 1
-        self._bytes -= payload_size(entry.operation)
+        self.pushes -= 1
+        self.pushed_bytes -= payload_size(entry.operation)
         self._forget_fingerprint(entry)
         held = entry.held
         if isinstance(entry.operation, Claim):
@@ -484,8 +475,8 @@ class Outbox(Generic[Tag]):
             for index, entry in enumerate(entries):
                 is_void = index in void
                 if isinstance(entry.operation, (Push, Claim)):
-                    self._pushes -= 1
-                    self._bytes -= payload_size(entry.operation)
+                    self.pushes -= 1
+                    self.pushed_bytes -= payload_size(entry.operation)
                     self._forget_fingerprint(entry)
                 if isinstance(entry.operation, Claim):
                     is_first = entry.operation.lease_id is None
@@ -530,15 +521,15 @@ class Outbox(Generic[Tag]):
                 entry.held.is_claiming, entry.held.is_void = False, True
         given_up = len(self._requests)
         self._forgotten = self._begun = 0
-        self._pushes -= given_up
-        self._bytes -= sum(payload_size(entry.operation) for entry in self._requests)
+        self.pushes -= given_up
+        self.pushed_bytes -= sum(payload_size(entry.operation) for entry in self._requests)
         self._by_fingerprint.clear()
         self._requests.clear()
         return given_up
 
     def abandon(self) -> int:
         """Drop all operations, since the crawl has ended; return the number of requests among them."""
-        pushes, self._pushes, self._bytes = self._pushes, 0, 0
+        pushes, self.pushes, self.pushed_bytes = self.pushes, 0, 0
         self._forgotten = self._begun = 0
         # Held requests must not wait for dropped operations when they end later.
         for entry in self._requests:
