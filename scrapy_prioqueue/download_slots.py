@@ -253,10 +253,6 @@ class DownloadSlots:
             return int(found.concurrency)
         return int(self._downloader.per_slot_settings.get(slot, {}).get("concurrency", self.default_concurrency))
 
-    def _set_apart(self) -> list[str]:
-        """Return the slots that `DOWNLOAD_SLOTS` configures."""
-        return list(self._downloader.per_slot_settings)
-
     def may_start(self, slot: str) -> bool:
         """Return whether one more request of a slot can start now, or as soon as its delay is over."""
         key = self._key_of(slot)
@@ -281,7 +277,7 @@ class DownloadSlots:
         room = {}
         slots = self._downloader.slots
         names = {stay.slot for stay in self._stays.values()}
-        for slot in names.union(waiting, self._set_apart(), self._due_later()):
+        for slot in names.union(waiting, self._downloader.per_slot_settings, self._due_later()):
             key = self._key_of(slot)
             found = slots.get(key)
             # None for a slot with a delay, since an exchange is made in time before it opens.

@@ -71,7 +71,7 @@ class Storm:
             return
         self.counts[name] += 1
         self._changed_at = time.monotonic()
-        duration_s = fault.draw_duration_s()
+        duration_s = self._scene.lottery.uniform(*fault.lasts_s)
         self._say(f"{name}: {what}, for {duration_s:.1f} s")
         self._active.append(_Active(name, fault, time.monotonic() + duration_s))
         self._scene.server_is_free &= not fault.needs_server

@@ -164,7 +164,7 @@ def _split_rarer(fields: Fields, url: str, texts: list[str]) -> tuple[int, bytes
         if source is True:
             flags |= _SOURCE_IS_REFERER
             del fields[_SOURCE]
-        elif type(source) is str and fits(source):
+        elif type(source) is str and source.isprintable():
             flags |= _HAS_SOURCE
             small += _relative(source, url, texts)
             del fields[_SOURCE]
@@ -195,7 +195,7 @@ def traces(url: str) -> list[bytes]:
     This doesn't hold for a request whose slot is a mere prefix of its host. A byte string may be empty, so that every
     payload contains it.
     """
-    if not fits(url):
+    if not url.isprintable():
         return [url.encode("utf-8", "surrogatepass")]
     text = url_form(url, urlsplit(url).hostname or "")[1]
     runs = [packed_start(text), packed_start(shortened(url)), text.lstrip(STARTS).encode()]
@@ -367,7 +367,7 @@ def _last_referer(fields: Fields) -> str | None:
     if type(value) is not bytes or next(reversed(headers)) != REFERER_NUMBER or not value.isascii():
         return None
     referer = value.decode("ascii")
-    if not fits(referer):
+    if not referer.isprintable():
         return None
     del headers[REFERER_NUMBER]
     if not headers:
@@ -421,13 +421,8 @@ _ENDS = [(_END + _FILL * (-(length + 1) % 4)).encode() for length in range(4)]
 _FILLS = frozenset(_FILL * length for length in range(4))
 
 
-def fits(text: str) -> bool:
-    """Return whether `pack` can write a text: whether all of its letters are printable."""
-    return text.isprintable()
-
-
 def pack(texts: Sequence[str]) -> tuple[bytes, bool]:
-    """Return texts that fit, at least one, as bytes, and whether the bytes have six bits a letter."""
+    """Return printable texts, at least one, as bytes, and whether the bytes have six bits a letter."""
     signs = _BREAK.join(texts).encode()
     packed = (signs + _ENDS[len(signs) & 3]).translate(_TO_BASE64)
     if b"=" in packed:
