@@ -136,7 +136,7 @@ def _memory(sight: Sight) -> Sequence[Cell]:
 
 
 def simulate(server: RedisServer, listings: int, high_water: int) -> Crawled:
-    """Let two simulated workers crawl the site, each in a process of its own."""
+    """Crawl the site with two simulated workers, each in its own process."""
     began_s = time.monotonic()
     with ExitStack() as stack:
         workers = [
@@ -168,7 +168,7 @@ SCRAPY_SETTINGS: Mapping[str, Any] = {
 
 
 def crawl(server: RedisServer, listings: int, high_water: int, directory: Path) -> Crawled:
-    """Let Scrapy crawl the site in two processes."""
+    """Crawl the site with Scrapy in two processes."""
     began_s = time.monotonic()
     settings = {**SCRAPY_SETTINGS, "PRIOQUEUE_REDIS_URL": server.url, "PRIOQUEUE_HIGH_WATER": high_water}
     with served("listings.py", listings) as port, ExitStack() as stack:
@@ -195,7 +195,7 @@ def crawl(server: RedisServer, listings: int, high_water: int, directory: Path) 
 
 
 def read_starts(server: RedisServer, high_water: int, count: int, directory: Path) -> Sequence[Sequence[Cell]]:
-    """Let Scrapy read a start() of ten million requests until so many are stored; return the memory meanwhile."""
+    """Read a start() of ten million requests with Scrapy until so many are stored; return the memory meanwhile."""
     settings = {**SCRAPY_SETTINGS, "PRIOQUEUE_REDIS_URL": server.url, "PRIOQUEUE_HIGH_WATER": high_water}
     # Not far below, so that start() is read on soon; by default that is 80 %.
     settings |= {"PRIOQUEUE_LOW_WATER": high_water * 19 // 20, "CLOSESPIDER_TIMEOUT": 0}
@@ -215,7 +215,7 @@ def read_starts(server: RedisServer, high_water: int, count: int, directory: Pat
 
 
 def pass_over_one_site(server: RedisServer, high_water: int, directory: Path) -> Sequence[Cell]:
-    """Let start() yield twice the mark of a slot that waits for an hour, then four times it of another one.
+    """Crawl with a start() that yields requests of a slot that waits for an hour, twice the mark, and then of others.
 
     Raises:
         BenchmarkFailed: the others are not all fetched.

@@ -44,12 +44,12 @@ class Contender:
         return {**self.settings, "JOBDIR": str(directory / "job")} if self.has_job else self.settings
 
     def is_wanted(self, texts: Sequence[str]) -> bool:
-        """Return whether its name has one of these texts, or it is the measure of all others; any is, without texts."""
+        """Return whether its name has one of these texts, or there are none; the baseline is always wanted."""
         return self.name == MEMORY or not texts or any(text in self.name for text in texts)
 
 
 def contenders(near_url: str, far_url: str, distance: str) -> Sequence[Contender]:
-    """Return what is compared; the first is the measure of all others.
+    """Return the schedulers to compare; the first is the baseline.
 
     Args:
         near_url: of the Redis server.

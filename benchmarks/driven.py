@@ -106,12 +106,12 @@ class Driver:
         return request  # type: ignore[no-any-return]
 
     def downloaded(self, request: Request) -> None:
-        """Tell that the spider has the page."""
+        """Hand the page to the spider."""
         self._active.discard(request)
         self._scrape(self._response, request)
 
     def finish(self, request: Request) -> None:
-        """Tell that the spider is done with it."""
+        """Remove a request that the spider is done with."""
         self._in_progress.remove(request)
 
     async def enqueue(self, requests: Iterable[Request], pages: Sequence[Request]) -> int:

@@ -102,7 +102,7 @@ def run_fleet(
     seconds: float,
     look: Callable[[redis.Redis], None] = lambda _: None,
 ) -> Run:
-    """Let a fleet work on an empty server for so long.
+    """Run a fleet on an empty server for so long.
 
     Args:
         look: called when the time begins and when it ends.

@@ -263,7 +263,7 @@ async def run_once(name: str, subject: Ours | Plain, url: str, pushes: Sequence[
 
 
 async def run_rounds(url: str, options: argparse.Namespace) -> Mapping[str, Sequence[Round]]:
-    """Let all take turns and return the rounds by name."""
+    """Run all in turns and return the rounds by name."""
     pushes = requests(options.requests, options.slots)
     budgeted = with_budgets(pushes)
     subjects: dict[str, tuple[Callable[[], Ours | Plain], Sequence[Push]]] = {

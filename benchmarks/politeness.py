@@ -73,7 +73,7 @@ class Case:
 
 
 async def simulate(url: str, case: Case, workers: int) -> Mapping[str, Sequence[float]]:
-    """Let simulated workers fetch all pages; return when requests started, by domain."""
+    """Fetch all pages with simulated workers; return when requests started, by domain."""
     arrivals: dict[str, list[float]] = {}
 
     def fetch(lease: Lease) -> Page:
@@ -115,7 +115,7 @@ async def starts_beside_slow_pages(url: str, workers: int, places: int, seconds:
 
 
 def crawl(url: str, case: Case, workers: int, directory: Path) -> Mapping[str, Sequence[float]]:
-    """Let Scrapy fetch all pages in that many processes; return when they arrived at the site, by domain."""
+    """Fetch all pages with Scrapy in that many processes; return when they arrived at the site, by domain."""
     settings = {
         "SCHEDULER": "scrapy_prioqueue.Scheduler",
         "PRIOQUEUE_REDIS_URL": url,

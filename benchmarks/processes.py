@@ -93,7 +93,7 @@ def served(script: str, *arguments: object) -> Iterator[int]:
 
 
 async def serve_until_input_ends(server: asyncio.Server) -> None:
-    """Print the port of a server, and stop it when nobody is interested any more."""
+    """Print the port of a server, and stop it when the input ends."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin.fileno(), ended.set)

@@ -75,7 +75,7 @@ class Option:
     choices: Sequence[str] | None = None
 
     def add_to(self, parser: argparse.ArgumentParser, *, is_quick: bool) -> None:
-        """Let a parser understand it."""
+        """Add it to a parser."""
         default = self.quick if is_quick and self.quick is not None else self.default
         if self.default is False:
             parser.add_argument(self.flag, action="store_true", help=self.help)

@@ -34,7 +34,7 @@ class Stop:
     ended_s: float
 
     def covers(self, time_s: float) -> bool:
-        """Tell whether a moment lies within."""
+        """Return whether a moment lies within."""
         return self.began_s <= time_s <= self.ended_s
 
 

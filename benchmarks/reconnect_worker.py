@@ -91,7 +91,7 @@ class Client:
 
 
 async def take_part(url: str, clients: int, workers: int) -> None:
-    """Let them exchange until the input ends."""
+    """Exchange until the input ends."""
     members = [Client(url, workers) for _ in range(clients)]
     for first in range(0, clients, AT_ONCE):
         await asyncio.gather(*(member.open() for member in members[first : first + AT_ONCE]))

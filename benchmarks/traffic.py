@@ -134,7 +134,7 @@ def serving(directory: Path, setup: Setup) -> Iterator[RedisServer]:
 
 
 def measure(directory: Path, setup: Setup, seconds: float) -> Sample:
-    """Let a fleet work for so long on a server of its own."""
+    """Run a fleet for so long on its own server."""
     with serving(directory, setup) as server:
         seen: list[Mapping[str, float]] = []
 

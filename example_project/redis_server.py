@@ -201,7 +201,7 @@ class RedisServer:
         self._running_process().send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let a frozen process go on."""
+        """Continue a frozen process."""
         self._running_process().send_signal(signal.SIGCONT)
 
     def __enter__(self) -> RedisServer:

@@ -23,7 +23,7 @@ class AppendOnlyFile:
         self._sizes: deque[tuple[float, Path, int]] = deque()
 
     def note(self) -> None:
-        """Take note of its size; to be called some times a second."""
+        """Note its size; to be called several times a second."""
         path = self._newest()
         if path is not None:
             now = time.monotonic()
@@ -32,7 +32,7 @@ class AppendOnlyFile:
                 self._sizes.popleft()
 
     def would_keep(self, text: bytes) -> bool:
-        """Tell whether these bytes were appended before the last second."""
+        """Return whether these bytes were appended before the last second."""
         path = self._newest()
         return path is not None and text in path.read_bytes()[: self._size_before(path)]
 

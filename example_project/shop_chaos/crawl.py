@@ -199,7 +199,7 @@ class ChaosCrawl:
         )
 
     def _weather(self, scene: Scene, storm: Storm) -> None:
-        """Let the storm blow until the crawl is over or the time is up, and wait for the end of the crawl."""
+        """Inject faults until the crawl is over or the time is up, and wait for the end of the crawl."""
         calm_at = time.monotonic() + self.plan.storm_s
 
         def look() -> bool:

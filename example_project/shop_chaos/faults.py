@@ -79,6 +79,8 @@ class Fault:
     """
 
     lasts_s: ClassVar[tuple[float, float]]
+    """Shortest and longest duration in seconds."""
+
     needs_server: ClassVar[bool] = False
     silences_server: ClassVar[bool] = False
     weight: ClassVar[int] = 1
@@ -88,15 +90,11 @@ class Fault:
         self.lottery = scene.lottery
 
     def begin(self) -> str | None:
-        """Let it happen and return it in words; None if it can't happen now."""
+        """Begin it and return it in words; None if it can't happen now."""
         raise NotImplementedError
 
     def end(self) -> None:
         """Repair it."""
-
-    def draw_duration_s(self) -> float:
-        """Return how long it lasts."""
-        return self.lottery.uniform(*self.lasts_s)
 
 
 class Kill(Fault):

@@ -112,12 +112,12 @@ class Fleet:
         seat.is_stopped = True
 
     def go_on(self, seat: Seat) -> None:
-        """Let a stopped worker go on."""
+        """Continue a stopped worker."""
         self.children.send(seat.process, signal.SIGCONT)
         seat.is_stopped = False
 
     def supervise(self) -> None:
-        """Take note of workers that have ended, and replace those that did not end with the crawl."""
+        """Note which workers have ended, and replace those that did not end with the crawl."""
         for seat in self.seats:
             if not seat.process or seat.has_ended:
                 continue

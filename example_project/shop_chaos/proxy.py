@@ -128,7 +128,7 @@ class FaultProxy:
         self._do(cut_all)
 
     def lose(self, loss: Loss) -> None:
-        """Let all connections there are lose one side, or the answers; new ones are whole."""
+        """Make all existing connections lose one side, or the answers; new ones are whole."""
 
         def lose_all() -> None:
             for link in list(self._links):
@@ -150,11 +150,11 @@ class FaultProxy:
         self._do(lambda: setattr(self, "_delay_s", seconds))
 
     def hold(self) -> None:
-        """Let nothing through, as a network that is down; `resume` brings what has been sent meanwhile."""
+        """Hold everything back, as a network that is down; `resume` delivers what was sent meanwhile."""
         self._do(self._flows.clear)
 
     def resume(self) -> None:
-        """Let everything through again."""
+        """Pass on everything again."""
         self._do(self._flows.set)
 
     def refuse(self, is_on: bool) -> None:

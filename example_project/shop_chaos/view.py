@@ -104,7 +104,7 @@ class FrontierView:
         return {key.decode().removeprefix(self._keys.prefix).partition(":")[0] for key in keys}
 
     def has_ended(self) -> bool:
-        """Tell whether the first crawl of this frontier is over, and no other has begun."""
+        """Return whether the first crawl of this frontier is over, and no other has begun."""
         return bool(self._client.hmget(self._keys.state, "epoch", "phase") == [b"1", b"ended"])
 
     def held(self) -> Mapping[bytes, tuple[int, bytes]]:

@@ -84,7 +84,7 @@ class Namespace:
         assert done.returncode == 0, f"{text}\n{done.stderr}"
 
     def close(self) -> None:
-        """Let it end, once no other process is in it."""
+        """End it, once no other process is in it."""
         self._holder.communicate()
 
 

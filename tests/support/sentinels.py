@@ -102,7 +102,7 @@ class Watched:
         return [server for server in self.servers if server is not primary]
 
     def order_failover(self) -> None:
-        """Tell one Sentinel to promote a replica, although nothing is wrong with the primary."""
+        """Make one Sentinel promote a replica, although nothing is wrong with the primary."""
         order_failover(self.sentinel_client(0))
 
     def wait_for_promotion(self, instead_of: RedisServer) -> RedisServer:
@@ -203,7 +203,7 @@ def sentinel_fleet(directory: Path) -> Iterator[StartSentinels]:
 
 
 def order_failover(client: Any) -> None:
-    """Tell a Sentinel to promote a replica as soon as it finds one good enough, whose answers must not be late."""
+    """Make a Sentinel promote a replica as soon as it finds one good enough, whose answers must not be late."""
 
     def is_accepted() -> bool:
         try:

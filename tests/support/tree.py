@@ -34,7 +34,7 @@ class Tree:
         return [*self.starts, *self._children_of(self.children)]
 
     def grow(self, site: Site, *, delay_s: float = 0.1, gate: threading.Event | None = None) -> None:
-        """Let the site have these pages; the gate holds those that lead nowhere."""
+        """Add these pages to the site; the gate holds back those without links."""
         for path in self.pages:
             links = [self._link(child) for child in self.children.get(path, ())]
             site.pages[path] = Page(links, delay_s=delay_s, gate=None if links else gate)

@@ -180,7 +180,7 @@ class WholeCrawl:
         return [visit.path for visit in self.site.visits]
 
     def scrape(self, *, url: str = "") -> None:
-        """Let Prometheus read the exporter once.
+        """Read the exporter once, as Prometheus does.
 
         Args:
             url: of the server, for another user.
