@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from hashlib import blake2b
 from math import ceil
 from struct import Struct
@@ -21,16 +20,10 @@ _SWEEP_BYTES = 4 * _TIMED.size
 _MOST_SWEPT = 4
 """Maximum number of buckets that are swept in turn with each added record."""
 
+# A user's own fingerprinter may return unevenly spread bytes. Copying a hasher takes half as long as creating one.
 _new_hasher = blake2b(digest_size=RECORD_BYTES).copy
 # Python's hash of bytes is seeded in each process, so sites can't choose the bucket of a record.
 _bucket_bits = hash
-
-
-def _digest(fingerprint: bytes) -> bytes:
-    # A user's own fingerprinter may return unevenly spread bytes. Copying a hasher takes half as long as creating one.
-    hasher = _new_hasher()
-    hasher.update(fingerprint)
-    return hasher.digest()
 
 
 class _Buckets:
@@ -164,18 +157,12 @@ class SeenSet:
 
     __slots__ = ("_lasting", "_timed")
 
-    def __init__(self, fingerprints: Iterable[bytes] = ()) -> None:
+    def __init__(self) -> None:
         self._lasting, self._timed = _Lasting(), _Timed()
-        for fingerprint in fingerprints:
-            self.add(fingerprint)
 
     def __len__(self) -> int:
         """Return the number of fingerprints, including some expired ones."""
         return len(self._lasting) + len(self._timed)
-
-    def __contains__(self, fingerprint: bytes) -> bool:
-        """Return whether a fingerprint was added without an expiry."""
-        return self._lasting.holds(_digest(fingerprint))
 
     def knows(self, fingerprint: bytes, now_ms: int) -> bool:
         """Return whether a fingerprint was seen and has not expired."""
@@ -193,7 +180,7 @@ class SeenSet:
             now_ms: milliseconds since the epoch, on the frontier's clock.
             revisit_s: seconds until it expires, if it is new now; 0 for at once, None for never.
         """
-        hasher = _new_hasher()  # `_digest` inlined, to save a call for each link
+        hasher = _new_hasher()
         hasher.update(fingerprint)
         digest = hasher.digest()
         if revisit_s is None:
