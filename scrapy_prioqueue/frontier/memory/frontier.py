@@ -333,11 +333,10 @@ class MemoryFrontier(Frontier):
         elif isinstance(operation, Release):
             self.store.give_back(held, was_attempt=False)
         else:
-            lost_by = ", ".join(self.store.lost_by.get(operation.lease_id, ()))
-            self._bury(held, operation.reason, operation.detail, now_ms, traceback=operation.traceback, lost_by=lost_by)
+            self._bury(held, operation.reason, operation.detail, now_ms, operation.traceback)
 
-    def _bury(self, held: Held, reason: str, detail: str, now_ms: int, *, traceback: str, lost_by: str) -> None:
-        letter = self.store.bury(held, reason, detail, now_ms, traceback=traceback, lost_by=lost_by)
+    def _bury(self, held: Held, reason: str, detail: str, now_ms: int, traceback: str = "") -> None:
+        letter = self.store.bury(held, reason, detail, now_ms, traceback)
         self._keep(letter)
         self._buried.append(letter)
 
@@ -361,14 +360,13 @@ class MemoryFrontier(Frontier):
         attempts, store, config = held.envelope.attempts, self.store, self.config
         was_isolated = attempts - 1 >= store.pending.suspect_attempts and store.pending.group(attempts - 1) == 1
         alone = store.lost_alone.get(lease_id, 0) + (is_alone or was_isolated)
-        lost_by = [*self.store.lost_by.get(lease_id, ()), held.worker]
+        lost_by = store.lost_by[lease_id] = [*store.lost_by.get(lease_id, ()), held.worker]
         if attempts < config.max_attempts or (alone < config.lone_losses and attempts < MOST_ATTEMPTS):
             store.give_back(held, was_attempt=True)
-            store.lost_by[lease_id], store.lost_alone[lease_id] = lost_by, alone
+            store.lost_alone[lease_id] = alone
         else:
-            workers = ", ".join(lost_by)
-            detail = f"leased {attempts} times and never acked; lost by {workers}"
-            self._bury(held, DEAD_BY_LEASE, detail, now_ms, traceback="", lost_by=workers)
+            detail = f"leased {attempts} times and never acked; lost by {', '.join(lost_by)}"
+            self._bury(held, DEAD_BY_LEASE, detail, now_ms)
 
     def _serve(self, demand: Demand, now_ms: int) -> Served:
         limit = demand.limit
@@ -395,11 +393,7 @@ class MemoryFrontier(Frontier):
         leases: list[Lease] = []
 
         def give_up(slot: str, envelope: Envelope, detail: str) -> None:
-            lost_by = ", ".join(self.store.lost_by.get(envelope.lease_id, ()))
-            letter = self.store.bury(
-                Held(slot, envelope, ""), DEAD_BY_BUDGET, detail, now_ms, traceback="", lost_by=lost_by
-            )
-            self._keep(letter)
+            self._keep(self.store.bury(Held(slot, envelope, ""), DEAD_BY_BUDGET, detail, now_ms))
 
         if self.store.pending.waiting is not None:
             self.store.pending.waiting.update_all(now_ms, max(demand.horizon_ms, demand.reserve_ms))

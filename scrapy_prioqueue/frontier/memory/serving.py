@@ -257,7 +257,8 @@ class Serving:
 
     def _first_with_room(self, lane: Lane, slots: HeapMap[str, Position]) -> tuple[Position, str] | None:
         while (first := slots.first()) is not None and self._room_of(first[1]) <= 0:
-            self._put_aside(lane, first[1])
+            lane.move(first[1], "waiting")
+            self._aside.append(first[1])
         return first
 
     def _first_soon(self, lane: Lane, suits: Callable[[str], bool]) -> tuple[Position, str] | None:
@@ -294,10 +295,6 @@ class Serving:
                     front = lane.of_slot(slot)[: 2**most]
                     reserved += min(most, sum(tier_of(envelope.rank) < tier for envelope in front))
         return reserved
-
-    def _put_aside(self, lane: Lane, slot: str) -> None:
-        lane.move(slot, "waiting")
-        self._aside.append(slot)
 
     def _bring_back(self, slot: str) -> None:
         pending = self._store.pending

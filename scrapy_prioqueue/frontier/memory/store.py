@@ -312,7 +312,7 @@ class MemoryStore:
         self.lost_by.pop(lease_id, None)
         self.lost_alone.pop(lease_id, None)
 
-    def bury(self, held: Held, reason: str, detail: str, now_ms: int, *, traceback: str, lost_by: str) -> DeadLetter:
+    def bury(self, held: Held, reason: str, detail: str, now_ms: int, traceback: str = "") -> DeadLetter:
         """Give up a leased request; return its dead letter."""
         envelope = held.envelope
         letter = DeadLetter(
@@ -326,7 +326,7 @@ class MemoryStore:
             died_ms=now_ms,
             payload=envelope.payload,
             traceback=traceback,
-            lost_by=lost_by,
+            lost_by=", ".join(self.lost_by.get(envelope.lease_id, ())),
         )
         self.forget_losses(envelope.lease_id)
         self.refused_by.pop(envelope.lease_id, None)
