@@ -34,6 +34,11 @@ def event(name: str, **fields: Any) -> dict[str, Any]:
     return {f"{PREFIX}event": name, **{f"{PREFIX}{field}": value for field, value in fields.items()}}
 
 
+def is_power_of_ten(count: int) -> bool:
+    """Return whether to log an event that has happened so often; between these counts it isn't logged."""
+    return str(count).rstrip("0") == "1"
+
+
 def dead_letter(request: Request | None, reason: str, letter_id: int | None) -> dict[str, Any]:
     """Return the fields of a record about a dead letter; without a request if it can't be decoded."""
     url = None if request is None else request.url

@@ -36,7 +36,7 @@ from scrapy_prioqueue.frontier.base import (
 )
 from scrapy_prioqueue.frontier.labels import label_of, labelled
 from scrapy_prioqueue.hints import frontier_command
-from scrapy_prioqueue.logs import CrawlLog, dead_letter
+from scrapy_prioqueue.logs import CrawlLog, dead_letter, is_power_of_ten
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.outbox import bury
 from scrapy_prioqueue.pump.pump import Pump
@@ -509,7 +509,7 @@ class Unreadable:
         cause = str(error) if str(error) in self._causes or len(self._causes) < _MOST_CAUSES else ""
         self._causes[cause] += 1
         count, most = self._causes[cause], len(REFUSAL_DELAYS_S)
-        if count == 10 ** (len(str(count)) - 1):
+        if is_power_of_ten(count):
             self._log.warning(
                 "%s is left to workers with another version of the spider, and waits %d s (%d of %d): %s"
                 " (%d such requests so far, the next is logged at %d; counted in %s)",

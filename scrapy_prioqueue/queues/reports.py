@@ -21,7 +21,7 @@ from scrapy_prioqueue.frontier.base import (
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.hints import frontier_command
-from scrapy_prioqueue.logs import CrawlLog, dead_letter, event
+from scrapy_prioqueue.logs import CrawlLog, dead_letter, event, is_power_of_ten
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.runtime import Timer, call_later
 from scrapy_prioqueue.stats import (
@@ -156,7 +156,6 @@ class Reports:
         self.done_here = 0
         """Number of done requests that had stayed in this worker."""
         self._repeated_starts = 0
-        self._next_repeated_starts = 10
 
     def buried(self, request: Request | None, letter: DeadLetter) -> None:
         """Report a request that became a dead letter, None if it can't be decoded."""
@@ -245,7 +244,7 @@ class Reports:
         is_large = error.kind == TOO_LARGE
         self._kept[is_large] += 1
         count = self._kept[is_large]
-        if count == 10 ** (len(str(count)) - 1):
+        if is_power_of_ten(count):
             self._log.warning(
                 "Unable to serialize request: %(request)s - reason: %(reason)s - it stays in the memory of this"
                 " process, %(effect)s. %(advice)s,"
@@ -273,9 +272,8 @@ class Reports:
                 ' every request that start() yields, set PRIOQUEUE_START = "each"',
                 in_a_line(request),
             )
-        elif self._repeated_starts == self._next_repeated_starts:
+        elif is_power_of_ten(self._repeated_starts):
             self._log.info("%d start requests were not fetched again so far (PRIOQUEUE_START)", self._repeated_starts)
-            self._next_repeated_starts *= 10
 
     def lost(self, kept: Mapping[str, Kept]) -> None:
         """Report lost workers, by id, and the requests that had stayed in them."""
