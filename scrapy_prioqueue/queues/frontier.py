@@ -503,8 +503,7 @@ class FrontierQueue(RequestQueue):
         self._lineages.keep(request, page)
         slot = self._slots.slot_of(request)
         self._kept.push(request, rank, is_start=is_start, delay_s=delay.left_s(), roots=roots, slot=slot)
-        self.count(ENQUEUED_MEMORY_STAT)
-        self.count(ENQUEUED_STAT)
+        self._counter.add(ENQUEUED_STAT, ENQUEUED_MEMORY_STAT)
         self._pump.consider()
 
     # Events of the engine
@@ -576,8 +575,7 @@ class FrontierQueue(RequestQueue):
         """Count claims of requests started in an outage, and of leases that the server had lost."""
         self.count(LEASE_VOID_STAT if outcome.is_void else LEASE_CLAIMED_STAT)
         if outcome.tag is not None:
-            self.count(ENQUEUED_STAT)
-            self.count(ENQUEUED_MEMORY_STAT)
+            self._counter.add(ENQUEUED_STAT, ENQUEUED_MEMORY_STAT)
 
     def note_answer(self, answer: Exchanged | Joined) -> None:
         if answer.has_budgets:
@@ -682,7 +680,7 @@ class FrontierQueue(RequestQueue):
 
     def has_own_work(self) -> bool:
         # If `start()` or a filter has raised, the crawl must not end: a later run reads `start()` again and continues.
-        has_requests = self._starts.are_coming or self._starts.are_missing or self._kept.is_busy
+        has_requests = self._starts.are_coming or self._starts.are_missing or self._kept.unfinished > 0
         return has_requests or not self._events.are_handled
 
     def free_places(self) -> int:

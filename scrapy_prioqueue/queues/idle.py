@@ -49,16 +49,14 @@ class Idleness:
         kept: KeptQueue,
         events: Events,
         has_requests: Callable[[], bool],
-        seeds_keys: Sequence[str] = (),
-        clock: Callable[[], float] = monotonic,
+        seeds_keys: Sequence[str],
     ) -> None:
         assert crawler.spider is not None
         self._crawler = crawler
         self._reasons = IdleReasons(crawler.spider, engine, pump, kept, events, seeds_keys)
         self._engine = engine
         self._has_requests = has_requests
-        self._clock = clock
-        self._looked_at = clock()
+        self._looked_at = monotonic()
         self._signalled_at: float | None = None
         self.has_worked = False
         """A request was given to the engine since the last check."""
@@ -73,7 +71,7 @@ class Idleness:
         self._reasons.look(self.since)
 
     def _look(self) -> None:
-        now, looked_at = self._clock(), self._looked_at
+        now, looked_at = monotonic(), self._looked_at
         self._looked_at = now
         has_worked, self.has_worked = self.has_worked, False
         if has_worked or not self._engine.is_at_rest:

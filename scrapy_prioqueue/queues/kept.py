@@ -220,11 +220,6 @@ class KeptQueue:
         return bool(self._in_progress)
 
     @property
-    def is_busy(self) -> bool:
-        """Whether a request is waiting or in progress."""
-        return bool(self._kept)
-
-    @property
     def unfinished(self) -> int:
         """Number of requests waiting or in progress."""
         return len(self._kept)

@@ -142,7 +142,7 @@ class Holding:
 
         If `start()` has raised, its own requests may be incomplete, so the spider is closed instead.
         """
-        if not self.is_on or self._starts.are_coming or self._kept.is_busy:
+        if not self.is_on or self._starts.are_coming or self._kept.unfinished:
             return
         if not self._starts.are_missing:
             self.is_on = False

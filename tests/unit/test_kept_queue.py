@@ -37,12 +37,12 @@ def test_request_waits_for_a_better_one_elsewhere_but_goes_before_its_equals() -
 
 def test_queue_is_busy_until_its_started_requests_are_done() -> None:
     queue = KeptQueue(is_lifo=True)
-    assert not queue.is_busy
+    assert not queue.unfinished
 
     queue.push(request("a"), 0, is_start=False)
     popped = queue.pop(None)
     assert popped is not None
-    assert (len(queue), queue.is_busy) == (0, True)
+    assert (len(queue), queue.unfinished) == (0, 1)
 
     assert queue.finish(request("a")) is None
     kept = queue.finish(popped)
@@ -50,7 +50,7 @@ def test_queue_is_busy_until_its_started_requests_are_done() -> None:
     assert (kept.roots, kept.running) == ((), popped)
     assert kept.scheduled is not popped
     assert queue.finish(popped) is None
-    assert not queue.is_busy
+    assert not queue.unfinished
 
 
 def test_queue_knows_the_pages_that_its_requests_come_from() -> None:
@@ -93,7 +93,7 @@ def test_a_delayed_request_is_there_when_it_is_due(monkeypatch: pytest.MonkeyPat
     queue.push(request("now"), 9, is_start=False)
 
     assert names(queue) == ["now"]
-    assert (len(queue), queue.is_busy) == (1, True)
+    assert (len(queue), queue.unfinished) == (1, 2)
     now = 105.0
     assert names(queue) == ["late"]
 
