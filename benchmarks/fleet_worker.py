@@ -12,7 +12,7 @@ import random
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha1
 from itertools import count, islice
@@ -196,11 +196,12 @@ class Clients:
             await client.aclose()
 
 
-async def work(fleet: Pumps | Clients, when: Callable[[], Awaitable[tuple[float, float]]]) -> Done:
-    """Take part, and return what was done between two moments of the monotonic clock."""
+async def work(fleet: Pumps | Clients) -> None:
+    """Take part, and print what was done between the two moments of the monotonic clock that the input names."""
     await fleet.open()
     print("ready", flush=True)
-    begin_s, end_s = await when()
+    # The workers go on meanwhile.
+    begin_s, end_s = map(float, (await asyncio.to_thread(sys.stdin.readline)).split())
     fleet.start()
     await asyncio.sleep(begin_s - time.monotonic())
     before = fleet.so_far()
@@ -210,13 +211,6 @@ async def work(fleet: Pumps | Clients, when: Callable[[], Awaitable[tuple[float,
     done = Done(after.requests - before.requests, after.exchanges - before.exchanges, after.cpu_s - before.cpu_s, times)
     print(json.dumps(asdict(done)), flush=True)
     await fleet.close()
-    return done
-
-
-async def read_moments() -> tuple[float, float]:
-    """Read the two moments from the input; the workers go on meanwhile."""
-    begin, end = (await asyncio.to_thread(sys.stdin.readline)).split()
-    return float(begin), float(end)
 
 
 def main() -> None:
@@ -246,7 +240,7 @@ def main() -> None:
             known=options.known,
             wait_replicas=options.wait_replicas,
         )
-    asyncio.run(work(fleet, read_moments))
+    asyncio.run(work(fleet))
 
 
 if __name__ == "__main__":

@@ -11,10 +11,9 @@ import cProfile
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import scrapy
 from crawled import CrawlResult
@@ -112,19 +111,17 @@ class Meter:
         )
 
 
-def crawl(
-    url: str, settings: dict[str, Any], *, watches_timer: bool, starts: int = 0, held: int = 0
-) -> CrawlResult | None:
+def crawl(options: argparse.Namespace) -> CrawlResult | None:
     """Crawl a site in this process and return what was measured, None if the spider wasn't closed."""
-    process = CrawlerProcess(settings)
+    process = CrawlerProcess(options.settings)
     crawler = process.create_crawler(LinkSpider)
-    meter = Meter(crawler, watches_timer=watches_timer)
-    process.crawl(crawler, start_urls=[url], starts=starts, held=held)
+    meter = Meter(crawler, watches_timer=options.watch_timer)
+    process.crawl(crawler, start_urls=[options.url], starts=options.starts, held=options.held)
     process.start()
     return meter.result
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Crawl as the command line says and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url", help="the front page")
@@ -134,17 +131,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--starts", type=int, default=0, help="pages that start() yields, instead of the front page")
     parser.add_argument("--held", type=int, default=0, help="how many of these, the first ones, are of slot `held`")
     parser.add_argument("--profile", type=Path, help="file for a profile, for python -m pstats")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     profiler = cProfile.Profile() if options.profile else None
     if profiler is not None:
         profiler.enable()
-    result = crawl(
-        options.url,
-        options.settings,
-        watches_timer=options.watch_timer,
-        starts=options.starts,
-        held=options.held,
-    )
+    result = crawl(options)
     if profiler is not None:
         profiler.disable()
         profiler.dump_stats(options.profile)
