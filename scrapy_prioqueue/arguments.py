@@ -8,8 +8,10 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import blake2b
 from itertools import chain
+from types import CodeType
 from typing import Any
 
 from scrapy import Spider
@@ -58,7 +60,12 @@ def _assigned(cls: type) -> Iterator[str]:
     for attribute in chain.from_iterable(vars(base).values() for base in cls.__mro__):
         code = getattr(getattr(attribute, "__func__", attribute), "__code__", None)
         if code is not None:
-            yield from (step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR")
+            yield from _stored_attributes(code)
+
+
+@cache
+def _stored_attributes(code: CodeType) -> frozenset[str]:
+    return frozenset(step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR")
 
 
 def argument(spider: Spider, name: str) -> Any:

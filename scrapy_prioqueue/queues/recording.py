@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from heapq import nlargest
-from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pprint import pformat
 from time import monotonic
@@ -21,6 +20,7 @@ from scrapy.utils.log import failure_to_exc_info
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from scrapy_prioqueue import __version__
 from scrapy_prioqueue.engine import StatCounter
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable, PrioQueueError
 from scrapy_prioqueue.frontier.base import Report
@@ -144,7 +144,6 @@ class RunReports:
         self._running: Deferred[Any] | None = None
         self._stored = Figures()
         self._is_refused = self._has_failed = False
-        self._version = _version()
         self.coverage = Coverage(config.tiers)
 
     def look(self) -> None:
@@ -218,7 +217,7 @@ class RunReports:
         confidence = [total(name) for name in CONFIDENCE_STATS]
         figures = Figures(
             spider=self._spider,
-            version=self._version,
+            version=__version__,
             pages=self.coverage.pages,
             items=total(*_ITEMS),
             errors=total(*_ERRORS),
@@ -255,13 +254,6 @@ class RunReports:
 
 def _pause_s(age_s: float) -> float:
     return max(FIRST_S, min(LAST_S, age_s / 10)) * random.uniform(1 - JITTER, 1 + JITTER)
-
-
-def _version() -> str:
-    try:
-        return version("scrapy-prioqueue")
-    except PackageNotFoundError:
-        return ""
 
 
 def _time(ms: int) -> datetime:

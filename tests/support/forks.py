@@ -24,6 +24,8 @@ COMPONENTS = (
 )
 
 PRELOADED = (
+    # For spiders in modules of tests.
+    "pytest",
     "tests.support.crawl_process",
     "tests.support.joined_scripts",
     "scrapy.cmdline",
