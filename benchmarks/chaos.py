@@ -17,7 +17,7 @@ from pathlib import Path
 
 from processes import BenchmarkFailed
 from program import run_as_program
-from report import table
+from results import markdown
 from shop_chaos.crawl import ChaosCrawl, Outcome, Plan
 from shop_chaos.faults import FAULTS, LEASE_TTL_S
 
@@ -64,7 +64,7 @@ def report(outcomes: Sequence[tuple[str, Outcome]]) -> str:
         "leased again, s",
         "s",
     ]
-    return table(columns, rows)
+    return markdown(columns, rows)
 
 
 def _row(name: str, outcomes: Sequence[Outcome]) -> Sequence[str]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
+import os
+import platform
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,8 +14,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import redis
 from redis_server import RedisServer
-from report import machine, table, versions
+
+PACKAGES = ("scrapy", "twisted", "redis", "hiredis", "msgpack", "scrapy-redis")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,7 @@ class Table:
 
     def markdown(self) -> str:
         """Return the table and its note, without the title."""
-        text = table(self.columns, [[_printed(cell) for cell in row] for row in self.rows])
+        text = markdown(self.columns, [[_printed(cell) for cell in row] for row in self.rows])
         return f"{text}\n\n{self.note}" if self.note else text
 
     def __str__(self) -> str:
@@ -196,3 +201,49 @@ def _dumped(words: dict[str, Any]) -> str:
         rows = ",\n   ".join(json.dumps(row, ensure_ascii=False) for row in one.pop("rows"))
         parts.append(json.dumps(one, ensure_ascii=False)[:-1] + f', "rows": [\n   {rows}\n  ]}}')
     return f'{head},\n "tables": [\n  ' + ",\n  ".join(parts) + "\n ]\n}\n"
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table, aligned: the first column to the left, numbers to the right."""
+    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+    rule = [":" + "-" * (widths[0] - 1), *("-" * (width - 1) + ":" for width in widths[1:])]
+
+    def line(cells: Sequence[str]) -> str:
+        first, *others = zip(cells, widths, strict=True)
+        padded = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
+        return f"| {' | '.join(padded)} |"
+
+    return "\n".join(line(cells) for cells in (columns, rule, *rows))
+
+
+def machine() -> str:
+    """Return a line on the machine, and how busy it is."""
+    load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
+    return (
+        f"Machine: {os.cpu_count()} × {_processor()}, {platform.system()} {platform.release()};"
+        f" load average at the start {load}."
+    )
+
+
+def versions(server: RedisServer) -> str:
+    """Return a line on the versions of what takes part."""
+    with redis.Redis.from_url(server.url, socket_timeout=10) as client:
+        redis_version = client.info("server")["redis_version"]
+    packages = ", ".join(f"{name} {version}" for name in PACKAGES if (version := _version(name)))
+    return f"Versions: Python {platform.python_version()}, Redis server {redis_version}, {packages}."
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())

@@ -19,7 +19,7 @@ from page import PLOTS, REPOSITORY, RESULTS, Library, Parts, write_pages
 from plots import can_draw, draw_all
 from processes import HERE, BenchmarkFailed
 from program import run_as_program
-from report import table
+from results import markdown
 from sizing import SIZING
 
 PARTS = Parts(SIZING, {plot.name: plot.source for plot in DRAWINGS})
@@ -145,7 +145,7 @@ def run_suite(options: argparse.Namespace) -> None:
     write(results, docs)
     if outcomes:
         rows = [[one.name, f"{one.seconds:.0f}", one.in_words] for one in outcomes]
-        print(f"\n{table(['benchmark', 'seconds', ''], rows)}")
+        print(f"\n{markdown(['benchmark', 'seconds', ''], rows)}")
     failed = [one.name for one in outcomes if one.code != 0]
     if failed:
         raise BenchmarkFailed(f"\nnot measured: {', '.join(failed)}")
