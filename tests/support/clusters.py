@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from redis.crc import key_slot
 from redis_server import HOST, PORT_ATTEMPTS, RedisServerError
@@ -188,10 +188,8 @@ def call(node: RedisServer, *command: str | int | bytes) -> Any:
     return node.client().execute_command(*command)  # type: ignore[no-untyped-call]
 
 
-class StartCluster(Protocol):
-    """Starts a cluster; the keywords are directives of all nodes."""
-
-    def __call__(self, **config: Any) -> Cluster: ...
+StartCluster = Callable[..., Cluster]
+"""Starts a cluster; the keywords are directives of all nodes."""
 
 
 @contextmanager

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import redis
 import redis_server
@@ -28,10 +28,8 @@ class RedisServer(redis_server.RedisServer):
         return {**found, "ssl_check_hostname": False} if found else {}
 
 
-class StartServer(Protocol):
-    """Starts a server on a free port; the keywords are those of `redis_server.RedisServer`."""
-
-    def __call__(self, **config: Any) -> RedisServer: ...
+StartServer = Callable[..., RedisServer]
+"""Starts a server on a free port; the keywords are those of `redis_server.RedisServer`."""
 
 
 @contextmanager
