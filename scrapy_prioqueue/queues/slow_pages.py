@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from time import monotonic
 from types import CodeType
 
@@ -113,8 +113,7 @@ class SlowPages:
 
     def _report(self, now: float) -> None:
         """Report the slow pages to the frontier if they have changed."""
-        pages = [self._page(request, now) for request in self._warn_at]
-        known = [page for page in pages if page is not None]
+        known = self._pages(((request, self._engine.stage_of(request)) for request in self._warn_at), now)
         ids = {page.lease_id for page in known}
         self._pump.note_slow(ids)
         if ids != self._reported:
@@ -123,12 +122,17 @@ class SlowPages:
     def _note_reported(self, ids: set[int]) -> None:
         self._reported = ids
 
-    def _page(self, request: Request, now: float) -> SlowPage | None:
-        lease = self._lease_of(request)
-        if lease is None or lease.lease_id < 0:
-            return None
-        age_s = now - self._since[request]
-        return SlowPage(lease.lease_id, request.url, callback_of(request), self._engine.stage_of(request), age_s)
+    def _pages(self, requests: Iterable[tuple[Request, str]], now: float) -> Sequence[SlowPage]:
+        """Return the pages of requests and their stages, as far as the frontier has leases of them."""
+        leased = [(request, stage, self._lease_of(request)) for request, stage in requests]
+        return [
+            SlowPage(
+                *(lease.lease_id, request.url, callback_of(request), stage),
+                age_s=now - self._since.get(request, self._looked_at),
+            )
+            for request, stage, lease in leased
+            if lease is not None and lease.lease_id >= 0
+        ]
 
     def at_work(self, running: Collection[CodeType]) -> Sequence[SlowPage]:
         """Return the pages whose code may be running; called by the thread that finds the loop blocked.
@@ -136,21 +140,10 @@ class SlowPages:
         Args:
             running: the code on the loop's stack; if it contains callbacks of pages, only these pages are returned.
         """
-        requests, now = self._engine.being_scraped, self._clock()
+        requests = self._engine.being_scraped
         certain = [request for request in requests if self._engine.code_of(request) in running]
-        leased = [(request, self._lease_of(request)) for request in certain or requests]
         stage = "its callback or an item pipeline, which blocks the event loop"
-        return [
-            SlowPage(
-                lease.lease_id,
-                request.url,
-                callback_of(request),
-                stage,
-                now - self._since.get(request, self._looked_at),
-            )
-            for request, lease in leased
-            if lease is not None and lease.lease_id >= 0
-        ]
+        return self._pages(((request, stage) for request in certain or requests), self._clock())
 
     # While the spider is closing
 
