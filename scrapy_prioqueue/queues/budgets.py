@@ -20,7 +20,6 @@ from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET, Lease
 from scrapy_prioqueue.frontier.labels import Label, label_of, labelled
 from scrapy_prioqueue.frontier.operations import Spent
-from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
@@ -50,14 +49,13 @@ OTHERS = "(others)"
 
 
 class Costs:
-    """Labels requests with their budget keys, and measures their cost.
+    """Labels requests with their budget keys, and measures their cost; does nothing until `turn_on`.
 
     Args:
-        policy: says whether this worker sets budgets. If nobody does, this class does nothing.
         frontier: name of the frontier; None for one in process, which commands can't reach.
     """
 
-    def __init__(self, crawler: Crawler, policy: Policy, frontier: str | None) -> None:
+    def __init__(self, crawler: Crawler, frontier: str | None) -> None:
         assert crawler.stats is not None
         self._stats = StatCounter(crawler.stats)
         self._signals = crawler.signals
@@ -65,17 +63,11 @@ class Costs:
         self._frontier = frontier
         self.is_on = False
         """There are budgets, so requests are labelled and measured."""
-        self._has_own = policy.budgets is not None
         self._began: WeakKeyDictionary[Request, float] = WeakKeyDictionary()
         self._bytes: WeakKeyDictionary[Request, int] = WeakKeyDictionary()
         self._seconds: dict[str, float] = {}
         self._known: set[str] = set()
         self._used_up: set[str] = set()
-
-    def watch(self) -> None:
-        """Begin to follow downloads, if this worker sets budgets."""
-        if self._has_own:
-            self.turn_on()
 
     def turn_on(self) -> None:
         """Label and measure requests from now on, since this worker or another one sets budgets."""

@@ -161,7 +161,7 @@ class FrontierQueue(RequestQueue):
         self._slow_pages = SlowPages(crawler, config, self.engine, self._pump, self._lease_of, self._give_up)
         self._run = RunReports(crawler, config, self._pump)
         self._verdicts = Verdicts(crawler, self.engine, config, Layers(crawler, config))
-        self._budgets = Costs(crawler, config.policy, None if frontier.is_local else config.name)
+        self._budgets = Costs(crawler, None if frontier.is_local else config.name)
         self._politeness = Politeness(crawler, config, self._slots, self._note)
         self._endings = Endings(
             crawler, config, self.engine, self._verdicts, self._codec, self._pump, self._budgets, self._events
@@ -181,7 +181,8 @@ class FrontierQueue(RequestQueue):
     def start(self) -> None:
         """Begin to work; call it after `join` has succeeded."""
         self._verdicts.watch()
-        self._budgets.watch()
+        if self._config.policy.budgets is not None:
+            self._budgets.turn_on()
         self._politeness.watch()
         on_done: Callable[[Request], None] = self._on_done
         if self.engine.feeds and not self._pump.frontier.is_local:

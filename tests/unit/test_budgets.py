@@ -17,21 +17,20 @@ from scrapy_prioqueue.domains import registered_domain
 from scrapy_prioqueue.errors import DecodeError, RequestError
 from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.frontier.labels import Label, label_of, unlabelled
-from scrapy_prioqueue.frontier.policy import Budget, Policy
 from scrapy_prioqueue.queues.budgets import MOST_KEYS, OTHERS, Costs, with_label
 
-ON = Policy(budgets={"*": Budget(pages=10)})
 PAYLOAD = b"\x01payload"
 
 
 class Bench:
     """Costs of a crawler that does nothing."""
 
-    def __init__(self, policy: Policy = ON, frontier: str | None = "shop") -> None:
+    def __init__(self, *, is_on: bool = True, frontier: str | None = "shop") -> None:
         self.crawler = get_crawler(Spider)
         self.crawler.spider = Spider("budgets")
-        self.budgets = Costs(self.crawler, policy, frontier)
-        self.budgets.watch()
+        self.budgets = Costs(self.crawler, frontier)
+        if is_on:
+            self.budgets.turn_on()
 
     def download(self, request: Request, body: bytes) -> None:
         self.crawler.signals.send_catch_log(request_reached_downloader, request=request, spider=self.crawler.spider)
@@ -92,7 +91,7 @@ def test_an_invalid_name_is_rejected(said: Any) -> None:
 
 
 def test_without_budgets_nothing_is_measured() -> None:
-    bench = Bench(Policy())
+    bench = Bench(is_on=False)
     request = Request("https://shop.example/", meta={"prioqueue_budget": 5})
 
     assert not bench.budgets.is_on
@@ -206,12 +205,3 @@ def test_in_process_no_command_is_advised(caplog: pytest.LogCaptureFixture) -> N
     assert "The budget of shop is used up" in caplog.text
     assert "raise PRIOQUEUE_BUDGETS" in caplog.text
     assert "scrapy frontier" not in caplog.text
-
-
-def test_budgets_that_another_worker_has_brought_are_kept_account_of() -> None:
-    bench = Bench(Policy())
-    assert not bench.budgets.is_on
-
-    bench.budgets.turn_on()
-
-    assert bench.budgets.is_on
