@@ -92,10 +92,6 @@ class Agenda:
     """Finds the earliest reason to call the frontier.
 
     Args:
-        leases: this worker's, with inbox and outbox.
-        renewals: of these leases.
-        rejections: rejected batches.
-        prefetch: knows how many requests would be asked for.
         max_idle_s: seconds without activity after which this worker reports that it is idle.
         clock: monotonic, in seconds.
         is_local: whether the frontier is in process.

@@ -9,14 +9,7 @@ from math import isinf
 from typing import Generic, TypeVar
 
 from scrapy_prioqueue.errors import NotPermitted
-from scrapy_prioqueue.frontier.base import (
-    Demand,
-    Depth,
-    Exchanged,
-    Frontier,
-    Orders,
-    Push,
-)
+from scrapy_prioqueue.frontier.base import Demand, Depth, Exchanged, Frontier, Orders, Push
 from scrapy_prioqueue.frontier.memory import MemoryFrontier
 from scrapy_prioqueue.pump.agenda import Agenda
 from scrapy_prioqueue.pump.backpressure import Backpressure, StartGate
@@ -40,12 +33,6 @@ class ExchangeLoop(Generic[Tag]):
     """Calls the frontier when that is due: an exchange, or a call that must come before the next one.
 
     Args:
-        leases: of this worker, with its inbox and outbox.
-        renewals: of these leases.
-        outage: behaviour while the server is away.
-        backpressure: behaviour while it accepts no requests.
-        prefetch: builds demands.
-        agenda: decides when an exchange is due.
         clock: monotonic, in seconds.
     """
 

@@ -265,11 +265,7 @@ class OutageQueue(Generic[Tag]):
     Leases from here have negative ids, which no server uses.
 
     Args:
-        outbox: has the requests.
         order: order of requests of equal rank and slot.
-        shares: decides which requests are this worker's.
-        repeats: limits how many requests may be started that others may have fetched.
-        limit_shares: limits how many requests of a slot may be started, and when.
     """
 
     def __init__(

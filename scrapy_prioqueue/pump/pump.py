@@ -11,16 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from twisted.internet.defer import Deferred
 
-from scrapy_prioqueue.frontier.base import (
-    Ack,
-    Depth,
-    Fail,
-    Frontier,
-    Joined,
-    Lease,
-    Push,
-    Release,
-)
+from scrapy_prioqueue.frontier.base import Ack, Depth, Fail, Frontier, Joined, Lease, Push, Release
 from scrapy_prioqueue.frontier.kept import MOST_PAGES, Kept
 from scrapy_prioqueue.frontier.memory.direct import MustExchange
 from scrapy_prioqueue.frontier.policy import Closing, Note

@@ -12,12 +12,7 @@ from scrapy.exceptions import CloseSpider
 
 from scrapy_prioqueue.engine import StatCounter
 from scrapy_prioqueue.errors import EncodeError
-from scrapy_prioqueue.frontier.base import (
-    DeadLetter,
-    Depth,
-    Orders,
-    Recall,
-)
+from scrapy_prioqueue.frontier.base import DeadLetter, Depth, Orders, Recall
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.hints import frontier_command

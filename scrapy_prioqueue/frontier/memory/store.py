@@ -8,17 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Literal
 
-from scrapy_prioqueue.frontier.base import (
-    DEAD_BY_BUDGET,
-    Ack,
-    Claim,
-    DeadLetter,
-    Depth,
-    Fail,
-    Order,
-    Push,
-    Release,
-)
+from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET, Ack, Claim, DeadLetter, Depth, Fail, Order, Push, Release
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.memory.budgets import Budgets
 from scrapy_prioqueue.frontier.memory.floods import Flood, held_back
