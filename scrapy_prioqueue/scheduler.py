@@ -41,7 +41,7 @@ from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.invocation import Invocation, running_command
 from scrapy_prioqueue.logs import CrawlLog, event, name_crawl, wrong_settings_named
 from scrapy_prioqueue.monitoring.worker import check_installed, serve_worker
-from scrapy_prioqueue.printable import in_a_line
+from scrapy_prioqueue.printable import counted, in_a_line
 from scrapy_prioqueue.queues.base import ClosedQueue, RequestQueue
 from scrapy_prioqueue.queues.frontier import FrontierQueue
 from scrapy_prioqueue.queues.idle import holder_reasons
@@ -388,8 +388,8 @@ class Scheduler(BaseScheduler):
         self._warn_of_another_spider(joined.spider)
         if joined.is_new and joined.seen:
             self._log.info(
-                "The queue is empty, and %d fingerprints were kept from earlier crawls (PRIOQUEUE_ON_FINISH)",
-                joined.seen,
+                "The queue is empty, with %s kept from earlier crawls (PRIOQUEUE_ON_FINISH)",
+                counted(joined.seen, "fingerprint"),
             )
         if self._config.seen.mode == "bloom" and not frontier.is_local:
             self._log.info(
@@ -398,7 +398,7 @@ class Scheduler(BaseScheduler):
                 100 * self._config.seen.error_rate,
             )
         if joined.recovered:
-            self._log.info("Got back %d requests of an earlier process of this worker", joined.recovered)
+            self._log.info("Got back %s of an earlier process of this worker", counted(joined.recovered, "request"))
         if joined.gone:
             self._log.info(
                 "Workers of this machine whose processes are gone: %s; their requests go to others now",
@@ -420,12 +420,12 @@ class Scheduler(BaseScheduler):
         queue_key, seen_key = self._config.scrapy_redis_keys
         name = self._config.name
         self._log.warning(
-            "scrapy-redis has left %d requests (%s) and %d fingerprints (%s) of this spider. This worker begins a new"
+            "scrapy-redis has left %s (%s) and %s (%s) of this spider. This worker begins a new"
             " crawl, which doesn't use them and fetches the pages of the old one again. To continue the old crawl, stop"
             " all workers, run `%s`, then `%s`, and start them again. To begin a new one, delete the two keys",
-            requests,
+            counted(requests, "request"),
             queue_key,
-            fingerprints,
+            counted(fingerprints, "fingerprint"),
             seen_key,
             frontier_command("reset --all", name),
             frontier_command(f"migrate-from-scrapy-redis --spider {shlex.quote(self._crawler.spider.name)}", name),

@@ -21,7 +21,7 @@ from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
 from scrapy_prioqueue.engine import HAS_ASYNC_ITEM_PROCESSING, Engine, StatCounter
 from scrapy_prioqueue.frontier.redis.items import ItemData, ItemTooLarge, RedisItems
 from scrapy_prioqueue.logs import CrawlLog, wrong_settings_named
-from scrapy_prioqueue.printable import in_a_line
+from scrapy_prioqueue.printable import counted, in_a_line
 from scrapy_prioqueue.runtime import Runner, pause, suitable_runner
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.settings.scrapy_redis import is_set, server_of
@@ -245,7 +245,9 @@ class ItemWriter:
 
     def _give_up(self, trouble: Exception) -> None:
         self._log.error(
-            "Closing without %d items, which could not be written to %s", len(self._waiting), self._items.address
+            "Closing without %s, which could not be written to %s",
+            counted(len(self._waiting), "item"),
+            self._items.address,
         )
         self._stats.count(ITEMS_FAILED_STAT, len(self._waiting))
         while self._waiting:

@@ -13,6 +13,7 @@ from scrapy_prioqueue.frontier.base import Exchanged, Frontier, Orders, Push
 from scrapy_prioqueue.frontier.operations import payload_size
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.logs import CrawlLog, event
+from scrapy_prioqueue.printable import counted
 from scrapy_prioqueue.pump.host import Host, PumpConfig
 from scrapy_prioqueue.pump.outage import Failures
 from scrapy_prioqueue.pump.outbox import Entry, Outbox
@@ -116,7 +117,7 @@ class Rejections(Generic[Tag]):
         self.must_wait = False
         lost = self._outbox.abandon()
         if lost:
-            self.log.warning("%d requests were not stored: %s", lost, rejection)
+            self.log.warning("Did not store %s: %s", counted(lost, "request"), rejection)
             self._host.count(REJECTED_STAT, lost)
 
 
@@ -251,8 +252,8 @@ class Backpressure:
         if not self._has_warned:
             self._has_warned = True
             self.rejections.log.warning(
-                "%d requests of %d kB wait to be stored (PRIOQUEUE_OUTBOX_LIMIT): this worker starts one page at"
-                " a time until the server takes them, and none at twice that limit",
-                self._outbox.pushes,
+                "%s of %d kB waiting to be stored (PRIOQUEUE_OUTBOX_LIMIT): this worker starts one page at a time"
+                " until the server has stored them, and none at twice that limit",
+                counted(self._outbox.pushes, "request"),
                 self._outbox.pushed_bytes // 1000,
             )

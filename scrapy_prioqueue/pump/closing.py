@@ -14,6 +14,7 @@ from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable, RequestTo
 from scrapy_prioqueue.frontier.base import Demand, Depth, Exchanged, Frontier
 from scrapy_prioqueue.frontier.runs import FleetTotals
 from scrapy_prioqueue.logs import CrawlLog
+from scrapy_prioqueue.printable import counted
 from scrapy_prioqueue.pump.backpressure import take_too_large
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.leases import Leases
@@ -28,12 +29,12 @@ T = TypeVar("T")
 RETRY_S = 0.2
 
 _UNSENT = (
-    "%d requests found on pages: these pages are fetched again, or start() of a later run yields them",
-    "%d requests from no page: start() of a later run may yield them",
-    "%d acks: their pages are fetched again when the leases expire",
-    "%d requests to be released: others get them when the leases expire",
+    ("request", " found on pages: those pages are fetched again, or yielded by start() of a later run"),
+    ("request", " from no page: start() of a later run may yield the same again"),
+    ("ack", ", without which a page is fetched again when its lease expires"),
+    ("request", " to be released, which others get when the leases expire"),
 )
-"""Texts for the log, one for each count of `Unsent`."""
+"""Nouns and texts for the log, one pair for each count of `Unsent`."""
 
 
 @inlineCallbacks
@@ -125,15 +126,14 @@ def _insist(runner: Runner, call: Callable[[], Coroutine[Any, Any, T]], failures
 
 def _log_given_up(log: CrawlLog, requests: int, why: Exception) -> None:
     log.warning(
-        "Closed with %d requests that were not stored (%s). The pages on which they were found are released and"
-        " will be fetched again",
-        requests,
+        "Closed without storing %s (%s). The pages with links to them are released and will be fetched again",
+        counted(requests, "request"),
         why,
     )
 
 
 def _log_unsent(log: CrawlLog, address: str, unsent: Unsent, why: str) -> None:
-    parts = [text % count for text, count in zip(_UNSENT, unsent, strict=True) if count]
+    parts = [counted(count, noun) + text for (noun, text), count in zip(_UNSENT, unsent, strict=True) if count]
     if parts:
         log.warning(
             "Closed before the frontier at %s confirmed everything (%s). Not confirmed: %s",

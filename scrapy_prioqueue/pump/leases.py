@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from scrapy_prioqueue.frontier.base import Frontier, Lease, Release
 from scrapy_prioqueue.logs import CrawlLog, event
+from scrapy_prioqueue.printable import counted
 from scrapy_prioqueue.pump.heartbeat import Heartbeat, PagesAtWork
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.inbox import Inbox
@@ -285,9 +286,9 @@ class Renewals:
         self._host.count(LEASE_LOST_STAT, len(lost))
         if lost:
             self._log.warning(
-                "%d leases of this worker went to others: an operator took them, or this worker had no contact with"
+                "%s of this worker went to others: an operator took them, or this worker had no contact with"
                 " the server for longer than PRIOQUEUE_LEASE_TTL, for example because its process was stopped or code"
                 " held the GIL",
-                len(lost),
+                counted(len(lost), "lease"),
                 extra=event("lease_lost", leases=len(lost)),
             )

@@ -13,6 +13,7 @@ from scrapy_prioqueue.frontier.base import Claim, Exchanged, Frontier, Joined, L
 from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id_of
 from scrapy_prioqueue.frontier.policy import Note
 from scrapy_prioqueue.logs import CrawlLog, event
+from scrapy_prioqueue.printable import counted
 from scrapy_prioqueue.pump.host import Host, PumpConfig
 from scrapy_prioqueue.pump.leases import Leases
 from scrapy_prioqueue.pump.outbox import Entry, HeldRequest, Outbox
@@ -189,12 +190,11 @@ class Failures:
             after_s = self._clock() - self.since
             self._logged.clear()
             self._log.info(
-                "The frontier at %s is available again after %.1f s; meanwhile %d requests were started and %d"
-                " were found here",
+                "The frontier at %s is available again after %.1f s; meanwhile this worker started %s and found %s",
                 address,
                 after_s,
-                self._started,
-                self._found,
+                counted(self._started, "request"),
+                counted(self._found, "request"),
                 extra=event("frontier_recovered", cause="outage", after_s=after_s),
             )
         return was_on

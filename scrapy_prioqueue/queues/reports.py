@@ -17,7 +17,7 @@ from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.logs import CrawlLog, dead_letter, event, is_power_of_ten
-from scrapy_prioqueue.printable import in_a_line
+from scrapy_prioqueue.printable import counted, in_a_line
 from scrapy_prioqueue.runtime import Timer, call_later
 from scrapy_prioqueue.stats import (
     DEAD_STATS,
@@ -274,26 +274,26 @@ class Reports:
         """Report lost workers, by id, and the requests that had stayed in them."""
         for worker, what in kept.items():
             self._log.info(
-                "Worker %s was lost with %d requests that only it had; %s from which they come are fetched again",
+                "Worker %s was lost with %s that only it had; fetching %s again",
                 worker,
-                what.requests,
+                counted(what.requests, "request"),
                 # Without pages: it has reported the requests while their page was still running.
-                f"{what.pages} pages" if what.pages else "the pages",
+                counted(what.pages, "page") if what.pages else "their pages",
             )
 
     def kept_at_close(self, kept: int, rootless: int) -> None:
         """Report the remaining requests of this process at its close; `rootless` ones come from no page."""
         if kept > rootless:
             self._log.info(
-                "%d requests that only this worker has were not fetched: the pages from which they come are released"
-                " and fetched again",
-                kept - rootless,
+                "Did not fetch %s that only this worker has. The pages with links to them are released and fetched"
+                " again",
+                counted(kept - rootless, "request"),
             )
         if rootless:
             self._log.warning(
-                "%d requests that can't be stored, and come from no page, are lost with this process; a run that"
-                " resumes this crawl fetches those of start() again",
-                rootless,
+                "Lost with this process: %s that can't be stored and came from no page. A run that resumes this crawl"
+                " fetches start requests among them again",
+                counted(rootless, "request"),
             )
 
     def warn(self, text: str) -> None:

@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore, Taken
 from scrapy_prioqueue.logs import CrawlLog
+from scrapy_prioqueue.printable import counted
 from scrapy_prioqueue.runtime import Alarm, Runner, call_later
 from scrapy_prioqueue.stats import SEEDS_RETURNED_STAT, SEEDS_TAKEN_STAT
 
@@ -152,7 +153,9 @@ class Reader:
         self._host.count(SEEDS_TAKEN_STAT, len(taken.seeds))
         self._host.count(SEEDS_RETURNED_STAT, taken.given_back)
         if taken.given_back:
-            self._log.info("Put %d seeds back that a lost worker, or an earlier process, had taken", taken.given_back)
+            self._log.info(
+                "Put back %s that a lost worker, or an earlier process, had taken", counted(taken.given_back, "seed")
+            )
         if self._is_closed:
             # They are given back when the store is closed.
             return
@@ -228,7 +231,7 @@ class Reader:
         try:
             given_back = yield leaving
             if given_back:
-                self._log.info("Put %d seeds back that were not stored", given_back)
+                self._log.info("Put back %s, not stored", counted(given_back, "seed"))
         except Exception as error:
             self._log.info("The seeds that this worker has taken and not stored are put back later (%s)", error)
         finally:

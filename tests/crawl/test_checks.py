@@ -63,8 +63,8 @@ def test_a_queue_of_another_program_is_refused_and_the_next_run_fetches_all(
     assert refused.lines(f"Closing: the key {key}")
     (left,) = refused.lines("Closed before the frontier")
     assert left.endswith(
-        "everything (see the error above). Not confirmed: 1 requests from no page: start() of a later run may"
-        " yield them"
+        "everything (see the error above). Not confirmed: 1 request from no page: start() of a later run may"
+        " yield the same again"
     )
     assert finished.reason == "finished"
     assert finished.lines("Resumed crawl in frontier")

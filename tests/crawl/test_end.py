@@ -68,7 +68,7 @@ def test_kept_fingerprints_leave_only_start_requests_to_the_next_crawl(on_redis:
     second = keeping.run(link("/", dont_filter=True))
 
     assert second.pages == ["/"]
-    assert second.lines("The queue is empty, and 2 fingerprints were kept from earlier crawls (PRIOQUEUE_ON_FINISH)")
+    assert second.lines("The queue is empty, with 2 fingerprints kept from earlier crawls (PRIOQUEUE_ON_FINISH)")
     assert second.reason == "finished"
 
 

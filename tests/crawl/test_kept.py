@@ -92,7 +92,7 @@ def test_a_page_is_fetched_again_if_its_kept_requests_are_lost(
     third = worker.run(*PAGES, spider=Inline)
 
     assert stopped.items == []
-    assert len(stopped.lines("3 requests that only this worker has were not fetched")) == 1
+    assert len(stopped.lines("Did not fetch 3 requests that only this worker has")) == 1
     # `start()` of a run that resumes stores nothing: the pages came back.
     assert set(PAGES) <= set(second.pages)
     items = [item for item in third.items if "steps" in item]
@@ -102,7 +102,7 @@ def test_a_page_is_fetched_again_if_its_kept_requests_are_lost(
     assert Counter(
         item["stored"] for crawl in (second.events("item"), third.items) for item in crawl if "stored" in item
     ).keys() == set(stored)
-    assert len(third.lines("Worker w was lost with 3 requests that only it had; 3 pages")) == 1
+    assert len(third.lines("Worker w was lost with 3 requests that only it had; fetching 3 pages again")) == 1
     assert third.reason == "finished"
     assert not told()
     assert len(third.lines("Left frontier")) == 1

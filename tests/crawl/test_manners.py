@@ -160,7 +160,7 @@ def test_a_request_that_could_not_be_stored_leaves_no_fingerprint_behind(on_redi
     first = on_redis.run(start, spider=Mannered, settings={"CLOSESPIDER_PAGECOUNT": 1, "CONCURRENT_REQUESTS": 1})
     second = on_redis.run(start, spider=Mannered)
 
-    assert first.lines("3 requests that only this worker has were not fetched")
+    assert first.lines("Did not fetch 3 requests that only this worker has")
     assert sorted(second.pages) == ["/", "/file", "/lambda", "/plain", "/selector"]
 
 

@@ -48,7 +48,7 @@ def test_a_worker_thawed_after_the_end_of_its_crawl_ends_too(open_shop: OpenShop
     held = shop.frontier.leases("frozen")
     other.ends()
     frozen.send(signal.SIGCONT)
-    frozen.ends(expects="requests were not stored")
+    frozen.ends(expects="Did not store")
 
     shop.check_complete(repeated_at_most=len(held) + UNDER_WAY)
     assert shop.frontier.has_ended()

@@ -142,8 +142,8 @@ async def test_close_says_what_the_frontier_has_not_confirmed(caplog: pytest.Log
     await bench.close()
 
     assert "everything (see the error above). Not confirmed: 2 requests found on pages: " in caplog.text
-    assert "; 1 acks: " in caplog.text
-    assert "; 2 requests to be released: " in caplog.text
+    assert "; 1 ack, " in caplog.text
+    assert "; 2 requests to be released, " in caplog.text
 
 
 @in_virtual_time
@@ -158,7 +158,7 @@ async def test_close_while_the_server_is_away_ends_in_time_and_says_why(caplog: 
 
     assert in_loop_time() - began < 7.5
     assert "the request was lost" in caplog.text
-    assert "Not confirmed: 1 requests from no page" in caplog.text
+    assert "Not confirmed: 1 request from no page" in caplog.text
 
 
 @in_virtual_time

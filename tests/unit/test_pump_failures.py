@@ -299,7 +299,7 @@ async def test_worker_whose_crawl_is_over_says_what_was_not_stored_and_ends(capl
     await until(lambda: bench.pump.has_ended, what="the end again")
 
     assert bench.host.stats["prioqueue/rejected"] == 1
-    assert "1 requests were not stored" in caplog.text
+    assert "Did not store 1 request" in caplog.text
     assert bench.inner.store.depth(0).accepted == 0
 
 

@@ -242,7 +242,7 @@ async def test_close_on_a_full_server_releases_the_pages_whose_requests_it_rejec
 
     assert in_loop_time() - began < 10
     assert depth(bench) == Depth(accepted=3, pending=2, done=1)
-    assert "Closed with 2 requests that were not stored" in caplog.text
+    assert "Closed without storing 2 requests" in caplog.text
     assert bench.inner.store.workers == {}
 
 

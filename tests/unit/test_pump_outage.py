@@ -466,7 +466,7 @@ async def test_requests_done_in_an_outage_are_reported_at_its_end(caplog: pytest
     warning, info = [record for record in caplog.records if "pump" in record.name]
     assert (warning.levelname, info.levelname) == ("WARNING", "INFO")
     assert "continues with leased requests" in warning.getMessage()
-    assert "1 requests were started and 2 were found here" in info.getMessage()
+    assert "this worker started 1 request and found 2 requests" in info.getMessage()
     begun, ended = bench.host.troubles
     assert begun[0] == ended[0] == "outage"
     assert begun[1] in warning.getMessage()

@@ -361,10 +361,10 @@ def test_end_of_an_outage_counts_what_was_done_in_it_alone(caplog: pytest.LogCap
         assert not failures.keeps_from_starting
 
     assert [message for message in caplog.messages if "available again" in message] == [
-        "The frontier at redis://shop.example:6379/0 is available again after 12.3 s; meanwhile 2 requests were"
-        " started and 3 were found here",
-        "The frontier at redis://shop.example:6379/0 is available again after 12.3 s; meanwhile 1 requests were"
-        " started and 0 were found here",
+        "The frontier at redis://shop.example:6379/0 is available again after 12.3 s; meanwhile this worker"
+        " started 2 requests and found 3 requests",
+        "The frontier at redis://shop.example:6379/0 is available again after 12.3 s; meanwhile this worker"
+        " started 1 request and found 0 requests",
     ]
 
 
@@ -478,7 +478,7 @@ def test_crawl_that_is_over_empties_the_outbox_and_counts_what_was_lost(caplog: 
     assert len(rejected.outbox) == 0
     assert not rejected.rejections.must_wait
     assert rejected.host.stats == {"prioqueue/rejected": 1}
-    assert caplog.messages == ["1 requests were not stored: it is over"]
+    assert caplog.messages == ["Did not store 1 request: it is over"]
 
 
 def test_crawl_that_is_over_is_not_warned_of_where_only_acks_are_lost(caplog: pytest.LogCaptureFixture) -> None:
