@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from scrapy.utils.log import failure_to_exc_info
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from scrapy_prioqueue.errors import FrontierUnavailable, NotPermitted
@@ -168,32 +168,3 @@ class Bell:
     def _listen_again(self) -> None:
         self._again = None
         self.listen()
-
-
-class Moves:
-    """Hears that the server has moved, so that the next attempt is made at once.
-
-    Args:
-        on_move: called on Scrapy's loop.
-    """
-
-    def __init__(self, frontier: Frontier, runner: Runner, on_move: Callable[[], None]) -> None:
-        self._frontier = frontier
-        self._runner = runner
-        self._on_move = on_move
-        self._following: Deferred[Any] | None = None
-
-    def follow(self) -> None:
-        """Begin to listen."""
-        if not self._frontier.is_local:
-            self._following = self._runner.start(self._frontier.follow(self._runner.on_scrapy_loop(self._on_move)))
-            self._following.addErrback(_end_quietly)
-
-    def close(self) -> None:
-        """Stop listening."""
-        if self._following is not None:
-            self._following.cancel()
-
-
-def _end_quietly(failure: Failure) -> None:
-    failure.trap(CancelledError)  # type: ignore[no-untyped-call]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import isinf
 from typing import Generic, TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.python.failure import Failure
 
 from scrapy_prioqueue.errors import NotPermitted
 from scrapy_prioqueue.frontier.base import Demand, Depth, Exchanged, Frontier, Orders, Push
 from scrapy_prioqueue.frontier.memory import MemoryFrontier
 from scrapy_prioqueue.pump.agenda import Agenda
 from scrapy_prioqueue.pump.backpressure import Backpressure, StartGate
-from scrapy_prioqueue.pump.calls import Bell, Calls, Moves
+from scrapy_prioqueue.pump.calls import Bell, Calls
 from scrapy_prioqueue.pump.demand import Prefetch
 from scrapy_prioqueue.pump.direct import DirectCalls
 from scrapy_prioqueue.pump.host import Host
@@ -23,8 +25,6 @@ from scrapy_prioqueue.pump.outbox import Entry, Outcome
 from scrapy_prioqueue.pump.timing import TICK_S
 from scrapy_prioqueue.runtime import Alarm, Runner
 from scrapy_prioqueue.stats import EXCHANGE_FAILED_STAT, EXCHANGES_STAT, LEASE_REAPED_STAT, LEASES_STAT
-
-logger = logging.getLogger(__name__)
 
 Tag = TypeVar("Tag")
 
@@ -60,7 +60,8 @@ class ExchangeLoop(Generic[Tag]):
         self._clock = clock
         self.calls = Calls(runner, self, clock, host.spider)
         self._bell = Bell(frontier, runner, self._on_bell, host.spider)
-        self._moves = Moves(frontier, runner, self._on_move)
+        self._runner = runner
+        self._following: Deferred[None] | None = None
         self.alarm = Alarm(clock, self._on_alarm)
         """Set to when the loop looks again by itself."""
         self._turn = Alarm(clock, self._on_turn)
@@ -97,7 +98,8 @@ class ExchangeLoop(Generic[Tag]):
     def start(self) -> None:
         """Begin to exchange."""
         self._bell.listen()
-        self._moves.follow()
+        self._following = self._runner.start(self._frontier.follow(self._runner.on_scrapy_loop(self._on_move)))
+        self._following.addErrback(_end_quietly)
         self.consider()
 
     def close(self) -> None:
@@ -110,7 +112,8 @@ class ExchangeLoop(Generic[Tag]):
         self._outage.close()
         self.calls.close()
         self._bell.close()
-        self._moves.close()
+        if self._following is not None:
+            self._following.cancel()
         self._renewals.close()
         self.gate.look()
 
@@ -359,3 +362,7 @@ class ExchangeLoop(Generic[Tag]):
         if self._is_awaited:
             self._is_awaited = False
             self._host.engine.wake()
+
+
+def _end_quietly(failure: Failure) -> None:
+    failure.trap(CancelledError)  # type: ignore[no-untyped-call]

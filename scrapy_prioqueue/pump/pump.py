@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
 from itertools import islice
@@ -27,8 +26,6 @@ from scrapy_prioqueue.pump.loop import ExchangeLoop
 from scrapy_prioqueue.pump.outage import Failures, Outage
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE, HeldRequest, Outbox
 from scrapy_prioqueue.runtime import Runner
-
-logger = logging.getLogger(__name__)
 
 Tag = TypeVar("Tag")
 T = TypeVar("T")
