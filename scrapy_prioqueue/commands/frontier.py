@@ -20,7 +20,6 @@ from scrapy.utils.conf import arglist_to_dict
 
 if TYPE_CHECKING:
     from scrapy_prioqueue.commands.verb import Verb
-    from scrapy_prioqueue.errors import SettingError
 
 INTERRUPTED, TERMINATED = 130, 143
 """Exit codes after Ctrl-C and SIGTERM, as shells report them."""
@@ -171,7 +170,7 @@ class FrontierCommand(ScrapyCommand):
         except Stop as stop:
             text, code, is_midway = str(stop), stop.code, stop.is_midway
         except SettingError as error:
-            text, code = str(_with_option(error, opts)), WRONG_USE
+            text, code = str(error), WRONG_USE
         except (FrontierUnavailable, FrontierFull) as error:
             text, code = str(error), NO_SERVER
         except PrioQueueError as error:
@@ -184,15 +183,8 @@ class FrontierCommand(ScrapyCommand):
         if is_midway and context is not None and context.so_far is not None and (done := context.so_far()):
             text = f"{text}; so far {done}"
         if text:
-            warn(opts.verb, text)
+            warn(opts.verb, text.replace("PRIOQUEUE_REDIS_URL", "--url") if opts.url else text)
         return code
-
-
-def _with_option(error: SettingError, opts: Namespace) -> SettingError:
-    """Return the error with the option in place of the setting that it stands for."""
-    if not opts.url:
-        return error
-    return type(error)(error.name.replace("PRIOQUEUE_REDIS_URL", "--url"), error.value, error.why)
 
 
 @contextmanager

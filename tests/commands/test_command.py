@@ -308,7 +308,7 @@ def test_wrong_password_is_one_line_without_it(run: Run, redis_server: RedisServ
 
     assert (ran.code, ran.err.count("\n")) == (3, 1)
     assert "secret" not in ran.err
-    assert "set user and password" in ran.err
+    assert "set user and password in --url" in ran.err
 
 
 def test_options_of_the_client_are_used_and_checked(run: Run, backend: RedisBackend) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable, WrongKeyType
 from scrapy_prioqueue.frontier.base import Batch, Demand, FrontierConfig, Push
@@ -508,3 +509,18 @@ def test_commands_that_the_client_quotes_are_left_out() -> None:
     )
 
     assert error.why.startswith("ResponseError: NOPERM no; give the Redis user")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [asyncio.TimeoutError("no answer within 5 s"), RedisTimeoutError("Timeout reading from socket")],
+    ids=["asyncio", "blocking"],
+)
+def test_error_of_a_timeout_names_the_setting(error: Exception) -> None:
+    assert "raise PRIOQUEUE_REDIS_TIMEOUT" in str(explained(error, "redis://example:6379/0"))
+
+
+def test_timeout_of_the_first_connection_by_tls_asks_whether_the_server_speaks_it() -> None:
+    error = explained(RedisTimeoutError("Timeout reading"), "rediss://example:6379/0", has_worked=False)
+
+    assert "if the server doesn't speak TLS, use redis:// in PRIOQUEUE_REDIS_URL" in str(error)

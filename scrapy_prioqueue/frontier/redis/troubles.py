@@ -219,6 +219,10 @@ PASSING = (
         r"\bError (101|113) connecting|No route to host|Network is unreachable",
         "there is no way to that address: check it, the network and firewalls",
     ),
+    Meaning(
+        r"^(TimeoutError: )?(no answer within|Timeout )",
+        "raise PRIOQUEUE_REDIS_TIMEOUT, or a timeout in PRIOQUEUE_REDIS_OPTIONS, if the server is that slow",
+    ),
     Meaning(r"max number of clients reached", "it has reached its maxclients: raise that, or stop other clients"),
     Meaning(
         r"MaxConnectionsError|Too many connections",
@@ -255,7 +259,7 @@ def explained(
     advice = _advice(LASTING, text, address)
     if advice and not (is_cluster(address) and re.search(_MOVED, text)):
         return FrontierRefused(address, f"{reason}; {advice}", was_sent=was_sent)
-    advice = _advice(PASSING, text, address) or ("" if has_worked else _doubt_of_tls(text, address))
+    advice = ("" if has_worked else _doubt_of_tls(text, address)) or _advice(PASSING, text, address)
     return FrontierUnavailable(address, f"{reason}; {advice}" if advice else text, was_sent=was_sent)
 
 
