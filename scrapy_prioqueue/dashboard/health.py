@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Literal
 
 from scrapy_prioqueue.commands.output import counted, duration, moment, name_text, number, part, rate, size
 from scrapy_prioqueue.commands.sharing import flood_text, nearest_text
 from scrapy_prioqueue.commands.verbs.status import SOON_MS
+from scrapy_prioqueue.frontier.redis.operators.doctor import LEVELS, Level
 from scrapy_prioqueue.frontier.redis.operators.findings import Status
 from scrapy_prioqueue.hints import evict_command, frontier_command
-
-Level = Literal["well", "note", "warning", "wrong"]
-
-LEVELS: Sequence[Level] = ("well", "note", "warning", "wrong")
 
 NEAR = 0.9
 """Used part of the memory, or of a budget's cap, from which on there is a finding about it."""
@@ -64,9 +60,9 @@ def health_of(status: Status) -> Health:
     findings += _dead(status)
     findings.sort(key=lambda finding: -LEVELS.index(finding.level))
     finish, detail = _finish(status)
-    worst = findings[0].level if findings else "well"
+    worst = findings[0].level if findings else "fine"
     # A note alone doesn't change the level of a crawl that makes progress.
-    level: Level = worst if worst in ("warning", "wrong") else "well" if _makes_progress(status) else "note"
+    level: Level = worst if worst in ("warning", "wrong") else "fine" if _makes_progress(status) else "note"
     return Health(level, _headline(status), finish, detail, findings)
 
 

@@ -54,10 +54,10 @@ def counting(**counts: int) -> Status:
 
 
 CASES: dict[str, tuple[Status, str, str, str]] = {
-    "well": (STATUS, "well", "Crawling 10.0 pages a second", "done in about 1 min 4 s"),
-    "ended": (in_state(phase="ended", ended_ms=1_900_000), "well", "The crawl has ended", "took 15 min"),
+    "fine": (STATUS, "fine", "Crawling 10.0 pages a second", "done in about 1 min 4 s"),
+    "ended": (in_state(phase="ended", ended_ms=1_900_000), "fine", "The crawl has ended", "took 15 min"),
     "paused": (in_state(orders=["paused"]), "note", "The crawl is paused", "510 requests left"),
-    "drained": (in_state(orders=["drained"]), "well", "Draining 10.0 pages", "done in about"),
+    "drained": (in_state(orders=["drained"]), "fine", "Draining 10.0 pages", "done in about"),
     "nobody": (changed(workers=[]), "wrong", "No worker is running", "510 requests left"),
     "silent": (
         changed(workers=[WORKER, replace(WORKER, name="w2", heard_s=90.0, is_alive=False)]),
@@ -69,38 +69,38 @@ CASES: dict[str, tuple[Status, str, str, str]] = {
         *("warning", "C", "d"),
     ),
     "kept": (changed(workers=[replace(WORKER, kept=3, kept_pages=1)]), "warning", "Crawling", "done"),
-    "growing": (changed(pace=Rates(10.0, 20.0, None, is_growing=True)), "well", "Crawling", "no end in sight yet"),
+    "growing": (changed(pace=Rates(10.0, 20.0, None, is_growing=True)), "fine", "Crawling", "no end in sight yet"),
     "growing and limited": (
         changed(rate_left_s=7200.0, pace=Rates(9.0, 61.0, None, is_growing=True)),
-        *("well", "Crawling", "no end in sight yet"),
+        *("fine", "Crawling", "no end in sight yet"),
     ),
     "nearly done": (
         replace(counting(pending=1, leased=0), pace=Rates(1.0, 0.8, 6.0)),
-        "well",
+        "fine",
         "C",
         "done in about 6 s",
     ),
     "limited": (
         changed(waiting_for_rate=3, rate_left_s=7200.0),
-        *("well", "Crawling", "done in 2 h at the earliest"),
+        *("fine", "Crawling", "done in 2 h at the earliest"),
     ),
     "waiting": (
         replace(counting(leased=0), waiting_for_rate=4, opening_ms=(2_060_000, 2_090_000), pace=Rates(0.0, 0.0, None)),
-        *("well", "Everything has to wait", "500 requests left"),
+        *("fine", "Everything has to wait", "500 requests left"),
     ),
     "begun": (
         changed(pace=Rates(0.0, 0.0, None), counts={**STATUS.counts, "done": 0}),
-        "well",
+        "fine",
         "The crawl has begun",
         "510",
     ),
     "stuck": (changed(pace=Rates(0.0, 0.0, None)), "warning", "Crawling; no page was done", "510 requests left"),
     "full": (changed(memory=Memory(9_900, 10_000)), "wrong", "Crawling", "done"),
     "nearly full": (changed(memory=Memory(9_200, 10_000)), "warning", "Crawling", "done"),
-    "flooded": (in_state(policy=PolicyFound(high_water=400, is_flooded=True)), "well", "Crawling", "done"),
+    "flooded": (in_state(policy=PolicyFound(high_water=400, is_flooded=True)), "fine", "Crawling", "done"),
     "dead": (counting(dead=100), "warning", "Crawling", "done"),
-    "few dead": (counting(dead=2), "well", "Crawling", "done"),
-    "idle": (counting(pending=0, leased=0), "well", "The workers wait for requests", "nothing left"),
+    "few dead": (counting(dead=2), "fine", "Crawling", "done"),
+    "idle": (counting(pending=0, leased=0), "fine", "The workers wait for requests", "nothing left"),
     "importing": (in_state(phase="importing"), "note", "A crawl is being imported", "510"),
 }
 

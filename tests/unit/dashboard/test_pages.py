@@ -287,7 +287,7 @@ def test_server_that_is_away_leaves_the_last_reading(own_server: RedisServer, co
         shown = browser.get(address)
         assert shown.status_code == 200
         assert "Redis can't be read; what is shown is from 20" in shown.text
-        assert "All is well" not in shown.text and "health well" not in shown.text
+        assert "All is well" not in shown.text and "health fine" not in shown.text
     assert "1 dead letter" in browser.get("/").text
     assert browser.get("/api/v1/status").json()["error"]
 

@@ -30,6 +30,8 @@ from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES, NotAServer, refu
 
 Level = Literal["fine", "note", "warning", "wrong"]
 
+LEVELS: Sequence[Level] = ("fine", "note", "warning", "wrong")
+
 PINGS = 20
 SLOW_PING_S = 0.1
 CLOCK_TOLERANCE_S = 5
@@ -279,5 +281,4 @@ def _compact_limits(link: Link) -> Iterator[Finding]:
 
 def worst(findings: Sequence[Finding]) -> Level:
     """Return the worst level."""
-    levels: tuple[Level, ...] = ("wrong", "warning", "note")
-    return next((level for level in levels if any(finding.level == level for finding in findings)), "fine")
+    return max((finding.level for finding in findings), key=LEVELS.index, default="fine")
