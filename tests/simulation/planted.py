@@ -80,7 +80,7 @@ BUGS = [
         "lease.worker == worker",
         ("commit", "renew"),
         focus=("late", "freeze", "jump"),
-        first_seed=1550,
+        first_seed=1555,
     ),
     Bug(
         "one expired lease is dropped instead of being given back",
@@ -104,7 +104,7 @@ BUGS = [
         "if false then",
         ("commit", "join", "lease", "note", "renew"),
         focus=("jump",),
-        first_seed=1,
+        first_seed=8,
     ),
     Bug(
         "leases are reaped before they expire",
@@ -149,7 +149,7 @@ BUGS = [
         "",
         ("commit",),
         focus=("error",),
-        first_seed=6,
+        first_seed=24,
     ),
     Bug(
         "duplicates are stored",
@@ -190,7 +190,7 @@ BUGS = [
         "",
         ("recover",),
         focus=("late",),
-        first_seed=645,
+        first_seed=651,
     ),
     Bug(
         "a renewal renews nothing",
@@ -248,7 +248,7 @@ BUGS = [
         "",
         ("commit", "lease"),
         focus=("replace",),
-        first_seed=74,
+        first_seed=82,
     ),
     Bug(
         "a batch whose answer was lost is dropped",
@@ -280,7 +280,7 @@ BUGS = [
         function=ExchangeLoop._note_losses,  # noqa: SLF001
         owner=ExchangeLoop,
         focus=("restart",),
-        first_seed=17,
+        first_seed=110,
     ),
     Bug(
         "what the server has forgotten is not sent again",
@@ -306,7 +306,7 @@ BUGS = [
         "false",
         ("lease", "renew"),
         focus=("restart",),
-        first_seed=6,
+        first_seed=23,
     ),
     Bug(
         "a worker gives back what it holds",
