@@ -10,7 +10,7 @@ from redis import Redis
 from tests.crawl.spiders import DEATH, Mannered
 from tests.support.crawls import WITHIN_S, Crawls
 from tests.support.servers import RedisServer
-from tests.support.site import Page, Site, leaves, link
+from tests.support.site import Page, Site, in_turn, leaves, link
 from tests.support.waiting import wait_until
 
 
@@ -144,16 +144,18 @@ def test_a_page_that_kills_its_worker_again_and_again_becomes_a_dead_letter(
 
 
 def test_a_worker_whose_id_another_process_has_taken_closes(on_redis: Crawls, site: Site) -> None:
-    gate = threading.Event()
-    site.pages = {"/": ["/a"], "/a": Page(gate=gate)}
+    gates = [threading.Event(), threading.Event()]
+    site.pages = {"/": ["/a"], "/a": in_turn(*(Page(gate=gate) for gate in gates))}
     worker = on_redis.having(PRIOQUEUE_WORKER_ID="me")
 
     first = worker.start()
     first.wait_for("asked", "/a")
     second = worker.start()
     second.wait_for("asked", "/a")
-    gate.set()
-    superseded, successor = first.wait(troubles=True), second.wait()
+    gates[0].set()
+    superseded = first.wait(troubles=True)
+    gates[1].set()
+    successor = second.wait()
 
     assert superseded.reason == "prioqueue_rejected"
     assert superseded.lines("give each living worker an id of its own")

@@ -36,9 +36,11 @@ def order_of(
     gates = [threading.Event(), threading.Event()]
     paths = [each if isinstance(each, str) else each["url"] for each in (*starts, *links)]
     site.pages = {"/first": Page(links, gate=gates[0]), "/second": Page(gate=gates[1]), **leaves(*paths)}
-    held = [link("/first", priority=1000), link("/second", priority=999)]
+    settings = {"PRIOQUEUE_TIERS": ["urgent", "high", "normal", "low"], **(settings or {})}
+    best = {"meta": {"prioqueue_tier": settings["PRIOQUEUE_TIERS"][0]}}
+    held = [link("/first", priority=10**8, **best), link("/second", priority=10**7, **best)]
 
-    crawl = crawls.start(*held, *starts, settings={"CONCURRENT_REQUESTS": 1, **(settings or {})})
+    crawl = crawls.start(*held, *starts, settings={"CONCURRENT_REQUESTS": 1, **settings})
     crawl.wait_for("scheduled", "/second")
     gates[0].set()
     crawl.wait_for("asked", "/second")

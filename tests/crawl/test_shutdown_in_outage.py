@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.server_faults
 
 UNTOLD = re.compile(
-    r"Closed before the frontier at \S+ confirmed everything \(.+\)\. Not confirmed: (\d+) (?:acks:|requests )"
+    r"Closed before the frontier at \S+ confirmed everything \(.+\)\. Not confirmed: (\d+) (?:acks?,|requests? )"
 )
 
 QUICK = {
