@@ -83,7 +83,7 @@ soak: $(VENV)/installed ## simulate SEEDS schedules, a million if not told other
 lint: $(VENV)/installed luacheck ## style, types, imports, Lua
 	$(VENV)/bin/ruff check --output-format concise .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy
+	MYPY_NUM_WORKERS=2 $(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo
 	$(VENV)/bin/python scripts/lint_lua.py
 

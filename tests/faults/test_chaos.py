@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,23 +14,14 @@ APPENDFSYNC = "everysec"
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("faults", "workers"),
-    [
-        pytest.param(list(FAULTS), 4, id="everything"),
-        pytest.param(["cut", "delay", "hold", "halfclose"], 2, id="network"),
-    ],
-)
-def test_invariant_1_chaos_loses_nothing_and_leaves_nothing(
-    faults: Sequence[str], workers: int, lottery: random.Random, tmp_path: Path
-) -> None:
+def test_invariant_1_chaos_loses_nothing_and_leaves_nothing(lottery: random.Random, tmp_path: Path) -> None:
     plan = Plan(
-        faults=faults,
+        faults=list(FAULTS),
         seed=str(lottery.randrange(2**32)),
         storm_s=15,
-        workers=workers,
+        workers=4,
         products=240,
-        latency_s=0.2 * workers,
+        latency_s=0.8,
         appendfsync=APPENDFSYNC,
     )
     crawl = ChaosCrawl(tmp_path / "chaos", plan)

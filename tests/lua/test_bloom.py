@@ -40,6 +40,7 @@ def is_in(frontier: Frontier, subfilters: Iterable[Subfilter], digest: bytes) ->
     )
 
 
+@pytest.mark.any_server
 @settings(
     max_examples=50,
     phases=(Phase.generate,),
@@ -88,6 +89,7 @@ def fill(frontier: Frontier, count: int) -> int:
     return lost
 
 
+@pytest.mark.any_server
 def test_the_rate_is_about_the_promised_one_when_the_first_layer_is_full(
     server: RedisServer, frontier_name: str
 ) -> None:
