@@ -21,6 +21,7 @@ from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.options import KEEPALIVE_S
 from scrapy_prioqueue.frontier.runs import Figures
 from tests.support.coroutines import run
+from tests.support.joining import join_in_time
 from tests.support.servers import RedisServer, StartServer
 
 pytestmark = pytest.mark.any_server
@@ -41,7 +42,7 @@ def frontier(proxy: FaultProxy, frontier_name: str) -> Iterator[RedisFrontier]:
     """A worker that has joined, behind the proxy."""
     config = FrontierConfig(frontier_name, ("a",), "w1")
     frontier = RedisFrontier(config, Connection(url_of(proxy), timeout_s=TIMEOUT_S))
-    run(frontier.join())
+    join_in_time(frontier)
     run(frontier.record(Report(Figures())))
     yield frontier
     run(frontier.close())

@@ -16,6 +16,7 @@ from scrapy_prioqueue.frontier.redis import connection as connection_module
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.items import ItemData, RedisItems
 from tests.support.coroutines import run
+from tests.support.joining import join_in_time
 from tests.support.servers import RedisServer, StartServer, replica_of
 from tests.support.waiting import wait_until
 
@@ -36,7 +37,7 @@ def join() -> Iterator[OpenFrontier]:
     def frontier(server: RedisServer, *, wait_replicas: int = 1, **options: Any) -> Frontier:
         config = FrontierConfig("x", ("a",), "w1", wait_replicas=wait_replicas)
         joined.append(open_frontier(config, server.url, timeout_s=TIMEOUT_S, options=options))
-        run(joined[-1].join())
+        join_in_time(joined[-1])
         return joined[-1]
 
     yield frontier
