@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Literal, NamedTuple
 
@@ -224,7 +224,7 @@ class Depth:
         leased: requests whose leases have not ended.
         dead: requests given up in this crawl.
         done: requests acked.
-        workers: living workers, heard of within the lease's time to live.
+        workers: living workers, heard of within the lease's time to live; 0 in an answer without counts.
         delayed: requests that may not be served yet.
         letters: dead letters kept, of this crawl and of earlier ones; set only when a worker leaves.
     """
@@ -242,6 +242,12 @@ class Depth:
     def unfinished(self) -> int:
         """Requests that are not done or dead."""
         return self.pending + self.delayed + self.leased
+
+    def after(self, known: Depth) -> Depth:
+        """Return these counts; without any, since the crawl is over, those known before, with nothing left."""
+        if self.workers:
+            return self
+        return replace(known, pending=0, delayed=0, leased=0, workers=0, letters=self.letters)
 
 
 @dataclass(frozen=True, slots=True)

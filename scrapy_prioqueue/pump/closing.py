@@ -104,10 +104,20 @@ def _leave(
     if leases.must_reconcile or failures:
         # The outbox has ended every lease that this worker knows of, so the server's other leases for it are released.
         yield _insist(runner, lambda: frontier.reconcile(()), failures)
-    last: Exchanged = yield _insist(runner, lambda: frontier.exchange((), Demand(0)), failures)
-    letters: int = yield _insist(runner, frontier.count_letters, failures)
+    depth: Depth = yield _last_depth(frontier, runner, failures)
     totals: FleetTotals | None = yield _insist(runner, partial(frontier.leave, host.last_report()), failures)
     host.note_totals(totals)
+    return depth
+
+
+@inlineCallbacks
+def _last_depth(frontier: Frontier, runner: Runner, failures: list[Exception]) -> Any:
+    count = partial(frontier.exchange, (), Demand(0))
+    last: Exchanged = yield _insist(runner, count, failures)
+    while last.recall is not None:
+        # The answer of a recall has no counts.
+        last = yield _insist(runner, count, failures)
+    letters: int = yield _insist(runner, frontier.count_letters, failures)
     return replace(last.depth, letters=letters)
 
 

@@ -249,7 +249,7 @@ class ExchangeLoop(Generic[Tag]):
         self.gate.look()
         if demand is None or not is_complete:
             return
-        self.last_depth, self._depth_at = answer.depth, now
+        self.last_depth, self._depth_at = answer.depth.after(self.last_depth), now
         self._outage.note_answer(answer, demand.away_ms)
         self._prefetch.workers = answer.depth.workers
         self._prefetch.notes.confirm(len(demand.notes))

@@ -389,5 +389,6 @@ class Pump(Generic[Tag]):
         return leaving.addCallback(self._note_last_depth)
 
     def _note_last_depth(self, depth: Depth | None) -> Depth | None:
-        self._loop.last_depth = depth or self._loop.last_depth
+        if depth is not None:
+            depth = self._loop.last_depth = depth.after(self._loop.last_depth)
         return depth

@@ -7,7 +7,7 @@ import pytest
 from scrapy_prioqueue.errors import NotPermitted
 from scrapy_prioqueue.frontier.base import Depth
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE, MAX_BATCHES
-from tests.unit.pumping import Bench, in_loop_time, leased, stored
+from tests.unit.pumping import Bench, finished, in_loop_time, leased, stored
 from tests.unit.virtual_time import in_virtual_time, pass_time, until
 
 
@@ -47,6 +47,21 @@ async def test_close_releases_what_was_not_started_and_what_runs() -> None:
 
     assert bench.inner.store.depth(0) == Depth(accepted=3, pending=3)
     assert bench.host.stats["prioqueue/lease/released"] == 3
+
+
+@in_virtual_time
+async def test_close_after_the_end_of_the_crawl_keeps_the_counts() -> None:
+    bench = await Bench().open()
+    bench.offer(1)
+    bench.push("a")
+    await leased(bench)
+    bench.ack(bench.take())
+    await until(lambda: bench.pump.depth.done == 1, what="the ack is confirmed")
+    bench.inner.store.begin(None, 0, forget_seen=True, suspect_attempts=2)
+
+    last = await finished(bench.pump.close(10))
+
+    assert last == bench.pump.depth == Depth(accepted=1, done=1)
 
 
 @in_virtual_time
