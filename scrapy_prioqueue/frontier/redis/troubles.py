@@ -220,7 +220,7 @@ PASSING = (
         "there is no way to that address: check it, the network and firewalls",
     ),
     Meaning(
-        r"^(TimeoutError: )?(no answer within|Timeout )",
+        r"^TimeoutError: (no answer within|Timeout )",
         "raise PRIOQUEUE_REDIS_TIMEOUT, or a timeout in PRIOQUEUE_REDIS_OPTIONS, if the server is that slow",
     ),
     Meaning(r"max number of clients reached", "it has reached its maxclients: raise that, or stop other clients"),
