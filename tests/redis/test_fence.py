@@ -10,7 +10,6 @@ from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.wire import SUPERSEDED
 from tests.support.coroutines import run
-from tests.support.joining import join_in_time
 from tests.support.servers import RedisServer, StartServer
 
 
@@ -20,7 +19,7 @@ def test_a_batch_that_was_refused_is_not_applied_by_an_earlier_call(
     server = redis_server_factory()
     client = server.client()
     frontier = RedisFrontier(FrontierConfig(frontier_name, ("a",), "w1"), Connection(server.url))
-    join_in_time(frontier)
+    run(frontier.join())
     late = frontier.twin()
     batch = Batch(1, [Push(0, "slot", b"request", b"fingerprint")])
 
@@ -40,10 +39,11 @@ def test_a_batch_that_was_refused_is_not_applied_by_an_earlier_call(
     run(frontier.close())
 
 
+@pytest.mark.real_time
 def test_a_lease_call_that_arrives_after_the_outage_leases_nothing(own_server: RedisServer, frontier_name: str) -> None:
     # As after a cut of the link: what is in the buffers of a closed connection is delivered all the same.
     frontier = RedisFrontier(FrontierConfig(frontier_name, ("a",), "w1"), Connection(own_server.url, timeout_s=0.5))
-    join_in_time(frontier)
+    run(frontier.join())
     run(frontier.exchange([Batch(1, [Push(0, "slot", b"request", b"fingerprint")])], None))
     late = frontier.twin()
 
@@ -65,7 +65,7 @@ def test_a_fence_that_arrives_after_a_later_one_does_not_set_the_session_back(
     own_server: RedisServer, frontier_name: str
 ) -> None:
     frontier = RedisFrontier(FrontierConfig(frontier_name, ("a",), "w1"), Connection(own_server.url))
-    join_in_time(frontier)
+    run(frontier.join())
     session = frontier._session  # noqa: SLF001
     run(session.fence(0))
     old = session.nonce

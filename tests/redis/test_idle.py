@@ -21,10 +21,9 @@ from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.options import KEEPALIVE_S
 from scrapy_prioqueue.frontier.runs import Figures
 from tests.support.coroutines import run
-from tests.support.joining import join_in_time
 from tests.support.servers import RedisServer, StartServer
 
-pytestmark = pytest.mark.any_server
+pytestmark = [pytest.mark.any_server, pytest.mark.real_time]
 
 T = TypeVar("T")
 
@@ -42,7 +41,7 @@ def frontier(proxy: FaultProxy, frontier_name: str) -> Iterator[RedisFrontier]:
     """A worker that has joined, behind the proxy."""
     config = FrontierConfig(frontier_name, ("a",), "w1")
     frontier = RedisFrontier(config, Connection(url_of(proxy), timeout_s=TIMEOUT_S))
-    join_in_time(frontier)
+    run(frontier.join())
     run(frontier.record(Report(Figures())))
     yield frontier
     run(frontier.close())

@@ -18,11 +18,11 @@ from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Batch, Demand, Exchanged, Frontier, FrontierConfig, Push
 from scrapy_prioqueue.settings.table import SETTINGS
 from tests.support.coroutines import run
-from tests.support.joining import join_in_time
 from tests.support.servers import RedisServer, StartServer
 from tests.support.waiting import wait_until
 
 pytestmark = [
+    pytest.mark.real_time,
     pytest.mark.server_faults,
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a second address for loopback by itself"),
 ]
@@ -104,7 +104,7 @@ def test_workers_and_programs_follow_a_name(
 ) -> None:
     config = FrontierConfig(frontier_name, SETTINGS["PRIOQUEUE_TIERS"].default, "w1")
     frontier = open_frontier(config, service.url, timeout_s=TIMEOUT_S)
-    join_in_time(frontier)
+    run(frontier.join())
     assert exchange(frontier, BATCHES[0]).depth.accepted == 1
     with FrontierClient(service.url, frontier_name, timeout_s=TIMEOUT_S) as client:
         assert client.push("https://a.example/1")

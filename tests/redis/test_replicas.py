@@ -16,11 +16,10 @@ from scrapy_prioqueue.frontier.redis import connection as connection_module
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.items import ItemData, RedisItems
 from tests.support.coroutines import run
-from tests.support.joining import join_in_time
 from tests.support.servers import RedisServer, StartServer, replica_of
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.server_faults
+pytestmark = [pytest.mark.server_faults, pytest.mark.real_time]
 
 OpenFrontier = Callable[..., Frontier]
 
@@ -37,7 +36,7 @@ def join() -> Iterator[OpenFrontier]:
     def frontier(server: RedisServer, *, wait_replicas: int = 1, **options: Any) -> Frontier:
         config = FrontierConfig("x", ("a",), "w1", wait_replicas=wait_replicas)
         joined.append(open_frontier(config, server.url, timeout_s=TIMEOUT_S, options=options))
-        join_in_time(joined[-1])
+        run(joined[-1].join())
         return joined[-1]
 
     yield frontier
@@ -74,19 +73,6 @@ def commit_again_and_again(frontier: Frontier, batch: Batch) -> Exchanged:
     return found
 
 
-def missing_replicas(frontier: Frontier, batch: Batch, wanted: str) -> FrontierUnavailable:
-    """Commit until the error is about these replicas, since a busy server may answer too late for that."""
-
-    def error() -> FrontierUnavailable | None:
-        with pytest.raises(FrontierUnavailable) as caught:
-            commit(frontier, batch)
-        return caught.value if f"only {wanted} replicas (PRIOQUEUE_WAIT_REPLICAS)" in str(caught.value) else None
-
-    found = wait_until(error, what=f"{wanted} replicas have the batch", within=20)
-    assert found is not None
-    return found
-
-
 def test_commit_is_at_the_replica_when_it_counts_as_done(
     join: OpenFrontier, primary: RedisServer, replica: RedisServer
 ) -> None:
@@ -103,7 +89,10 @@ def test_commit_without_replicas_does_not_count(
 ) -> None:
     frontier = join(primary, **options)
 
-    assert missing_replicas(frontier, FIRST, "0 of 1").was_sent
+    with pytest.raises(FrontierUnavailable, match=r"only 0 of 1 replicas \(PRIOQUEUE_WAIT_REPLICAS\)") as caught:
+        commit(frontier, FIRST)
+
+    assert caught.value.was_sent
 
 
 def test_more_replicas_than_there_are_do_not_have_it(
@@ -111,7 +100,12 @@ def test_more_replicas_than_there_are_do_not_have_it(
 ) -> None:
     frontier = join(primary, wait_replicas=2)
 
-    missing_replicas(frontier, FIRST, "1 of 2")
+    def has_one() -> bool:
+        with pytest.raises(FrontierUnavailable, match=r"only [01] of 2 replicas") as caught:
+            commit(frontier, FIRST)
+        return "only 1 of 2" in str(caught.value)
+
+    wait_until(has_one, what="the one replica has it", within=20)
 
 
 def test_commit_is_sent_again_until_a_frozen_replica_has_it(
@@ -121,7 +115,8 @@ def test_commit_is_sent_again_until_a_frozen_replica_has_it(
     commit_again_and_again(frontier, FIRST)
 
     replica.freeze()
-    missing_replicas(frontier, SECOND, "0 of 1")
+    with pytest.raises(FrontierUnavailable, match="only 0 of 1 replicas"):
+        commit(frontier, SECOND)
     replica.thaw()
     answer = commit_again_and_again(frontier, SECOND)
 
