@@ -54,7 +54,11 @@ def grow(site: Site, gate: threading.Event | None = None) -> None:
 
 
 def with_files(crawls: Crawls, folder: Path) -> Crawls:
-    """Return crawls whose items' files are stored in a common folder."""
+    """Return crawls whose items' files are stored in a common folder.
+
+    It is made here, as docs/integrations.md advises: two workers of Scrapy can't make it at the same time.
+    """
+    (folder / "files" / "full").mkdir(parents=True)
     return crawls.having(
         ADDONS={"scrapy_prioqueue.Addon": 500},
         ITEM_PIPELINES={"scrapy.pipelines.files.FilesPipeline": 1},

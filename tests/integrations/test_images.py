@@ -38,6 +38,8 @@ def size_of(path: Path) -> tuple[int, int]:
 
 
 def start_settings(folder: Path) -> dict[str, Any]:
+    for images in ("full", "thumbs/small"):  # As docs/integrations.md advises.
+        (folder / "images" / images).mkdir(parents=True)
     return {
         "ITEM_PIPELINES": {"scrapy.pipelines.images.ImagesPipeline": 1},
         "IMAGES_STORE": str(folder / "images"),
