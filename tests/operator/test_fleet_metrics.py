@@ -122,7 +122,7 @@ def test_server_that_is_away_is_reported_once_and_only_up_remains(
     backend = RedisBackend(frontier_name, server.url)
     backend.join("w1").commit(push("1"))
     backend.close()
-    link = Link(server.url, timeout_s=1)
+    link = Link(server.url, timeout_s=5)
     collector = exporter(link, reports, frontier_name)
     server.stop()
 

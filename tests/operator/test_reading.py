@@ -160,7 +160,7 @@ def test_server_that_is_away_leaves_the_last_values(
     backend = RedisBackend(frontier_name, server.url)
     backend.join("w1").commit(push("1"))
     backend.close()
-    reading = FrontierReading(Inspector(Link(server.url, timeout_s=1), frontier_name), clock=clock)
+    reading = FrontierReading(Inspector(Link(server.url, timeout_s=5), frontier_name), clock=clock)
     before = status_of(reading)
     reading.get("other", lambda _: 1)
 

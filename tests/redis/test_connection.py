@@ -23,7 +23,7 @@ from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer
 from tests.support.waiting import wait_until_async
 
-pytestmark = pytest.mark.any_server
+pytestmark = [pytest.mark.any_server, pytest.mark.real_time]
 
 TIMEOUT_S = 1.0
 HELD_UP_S = 1.5

@@ -46,7 +46,7 @@ Move = Callable[[Cluster, str], None]
 
 @pytest.fixture
 def link(cluster: Cluster) -> Iterator[Link]:
-    link = Link(cluster.url, timeout_s=1)
+    link = Link(cluster.url, timeout_s=5)
     yield link
     link.close()
 

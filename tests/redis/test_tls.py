@@ -21,7 +21,7 @@ from tests.support.certificates import LOOPBACK, Authority, Certificate
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.any_server
+pytestmark = [pytest.mark.any_server, pytest.mark.real_time]
 
 TIMEOUT_S = 1.0
 

@@ -13,6 +13,8 @@ from shop_chaos.proxy import FaultProxy
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.real_time
+
 TIMEOUT_S = 1.0
 
 
