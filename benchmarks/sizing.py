@@ -34,8 +34,8 @@ PAGE_S = (0.5, 2.0)
 EXAMPLE_WORKERS = (10, 100, 500)
 EXAMPLE_PAGE_S = 1.0
 
-CONNECTIONS = 2
-"""Of each worker: one for exchanges, one for the bell."""
+CONNECTIONS = 3
+"""Of each worker: one for exchanges, one for the bell, one for its records."""
 
 BUSY_FLEET = 50
 """Workers of the fleet that kept the server busy, whose exchanges serve the most pages."""
