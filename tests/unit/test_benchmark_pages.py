@@ -174,7 +174,7 @@ def test_the_example_multiplies_what_was_measured_per_page() -> None:
     first = sizing.example_table(library).rows[0]
 
     traffic_of_400_pages = ["0.4 MB/s", "0.1 MB/s", "0.8 MB/s", "0.6 MB/s"]
-    assert first == ["10", "400", "400", "1.2 % to 8 %", "20", *traffic_of_400_pages, "346 MB"]
+    assert first == ["10", "400", "400", "1.2 % to 8 %", "30", *traffic_of_400_pages, "346 MB"]
 
 
 def test_a_benchmark_that_fails_does_not_keep_the_others_from_being_run(
