@@ -245,13 +245,15 @@ class ItemWriter:
 
     def _give_up(self, trouble: Exception) -> None:
         self._log.error(
-            "Closing without %s, which could not be written to %s",
+            "Closing without %s, which could not be written to %s in time (PRIOQUEUE_CLOSE_TIMEOUT)",
             counted(len(self._waiting), "item"),
             self._items.address,
         )
         self._stats.count(ITEMS_FAILED_STAT, len(self._waiting))
+        # The line above speaks of all of them, so Scrapy needs no warning about each.
+        why = f"could not be written: {in_a_line(trouble)}"
         while self._waiting:
-            self._waiting.popleft().written.errback(DropItem(f"could not be written: {in_a_line(trouble)}"))
+            self._waiting.popleft().written.errback(DropItem(why, log_level="DEBUG"))
 
     @inlineCallbacks
     def close(self) -> Any:

@@ -232,6 +232,7 @@ def test_items_that_can_not_be_written_at_the_end_fail(server: RedisServer, capl
         await bench.close()
 
         assert [type(each) for each in bench.settled] == [DropItem, DropItem]
+        assert [each.log_level for each in bench.settled if isinstance(each, DropItem)] == ["DEBUG", "DEBUG"]
         assert bench.stat("failed") == 2
 
     writing(test, server)
