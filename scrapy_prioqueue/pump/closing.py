@@ -63,8 +63,10 @@ def take_leave(
         depth = yield leaving
     except Exception as error:
         if isinstance(error, CancelledError):
-            error = failures[-1] if failures else TimeoutError(f"no answer within {timeout_s:g} s")
-        why = "see the error above" if str(error) == str(ended_by) else str(error)
+            within = f"within {timeout_s:g} s (PRIOQUEUE_CLOSE_TIMEOUT)"
+            why = f"not possible {within}: {failures[-1]}" if failures else f"no answer {within}"
+        else:
+            why = "see the error above" if str(error) == str(ended_by) else str(error)
         _log_unsent(CrawlLog(logger, host.spider), frontier.address, leases.outbox.unsent(), why)
     finally:
         timer.cancel()

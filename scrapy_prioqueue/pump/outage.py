@@ -159,7 +159,8 @@ class Failures:
             return
         self._was_refused = is_refused
         self._logged.add(str(error))
-        does = f"continues with leased requests, and after {self._grace_s:g} s with its share of those that it finds"
+        after = f"after {self._grace_s:g} s (PRIOQUEUE_OUTAGE_GRACE)"
+        does = f"continues with leased requests, and {after} with its share of those that it finds"
         if has_limits:
             does += " and of the limits of slots"
         if not self._goes_on:

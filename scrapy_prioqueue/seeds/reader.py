@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scrapy.utils.log import failure_to_exc_info
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
 from twisted.python.failure import Failure
 
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable
@@ -233,7 +233,9 @@ class Reader:
             if given_back:
                 self._log.info("Put back %s, not stored", counted(given_back, "seed"))
         except Exception as error:
-            self._log.info("The seeds that this worker has taken and not stored are put back later (%s)", error)
+            is_late = isinstance(error, CancelledError)
+            why = f"no answer within {timeout_s:g} s (PRIOQUEUE_CLOSE_TIMEOUT)" if is_late else error
+            self._log.info("The seeds that this worker has taken and not stored are put back later (%s)", why)
         finally:
             timer.cancel()
         yield self._runner.start(self._store.close())

@@ -136,7 +136,7 @@ async def test_close_without_an_answer_ends_in_time_and_logs_unconfirmed_operati
 
     assert in_loop_time() - began == pytest.approx(7.0)
     (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
-    assert "no answer within 7 s" in warning.getMessage()
+    assert "(no answer within 7 s (PRIOQUEUE_CLOSE_TIMEOUT))" in warning.getMessage()
     assert "Not confirmed: 2 requests from no page" in warning.getMessage()
     assert bench.remote.is_closed
 

@@ -268,4 +268,5 @@ def test_a_server_that_does_not_answer_delays_the_end_for_so_long_only(
     with caplog.at_level("INFO"):
         reading(test)
 
-    assert "are put back later" in caplog.text
+    assert "are put back later (no answer within" in caplog.text
+    assert "(PRIOQUEUE_CLOSE_TIMEOUT)" in caplog.text

@@ -428,7 +428,8 @@ class Operator:
             names = ", ".join(sorted(decoded(worker) for worker in reply[1]))
             raise NotPermitted(
                 f"frontier {self.name!r} has living workers ({names}): stop them first"
-                f" ({frontier_command('stop', self.name)}), or wait {self._ttl_ms / 1000:g} s if they are gone"
+                f" ({frontier_command('stop', self.name)}), or wait {self._ttl_ms / 1000:g} s (PRIOQUEUE_LEASE_TTL)"
+                " if they are gone"
             )
         if not self._clear("all", progress):
             raise NotPermitted(f"a worker has joined frontier {self.name!r} meanwhile")
