@@ -150,6 +150,7 @@ class FrontierCommand(ScrapyCommand):
 
     def _run(self, opts: Namespace) -> int:
         from scrapy_prioqueue.commands.context import find_context
+        from scrapy_prioqueue.commands.options import in_options
         from scrapy_prioqueue.commands.output import Output, warn
         from scrapy_prioqueue.commands.verb import NO_SERVER, NOTHING, WRONG_USE, Stop
         from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable, PrioQueueError, SettingError
@@ -183,7 +184,7 @@ class FrontierCommand(ScrapyCommand):
         if is_midway and context is not None and context.so_far is not None and (done := context.so_far()):
             text = f"{text}; so far {done}"
         if text:
-            warn(opts.verb, text.replace("PRIOQUEUE_REDIS_URL", "--url") if opts.url else text)
+            warn(opts.verb, in_options(text, opts))
         return code
 
 

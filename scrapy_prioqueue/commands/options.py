@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +48,11 @@ def add_states(parser: ArgumentParser) -> None:
         choices=STATES,
         help="only requests in this state (may be repeated; default: all)",
     )
+
+
+def in_options(text: str, options: Namespace) -> str:
+    """Return a text with the names of options in place of settings, as far as they were given."""
+    return text.replace("PRIOQUEUE_REDIS_URL", "--url") if options.url else text
 
 
 def pattern(text: str) -> re.Pattern[str]:

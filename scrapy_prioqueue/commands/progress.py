@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.output import number
+from scrapy_prioqueue.commands.output import counted, number
 
 
 class Work:
@@ -30,8 +30,17 @@ class Work:
         self._doing = doing
 
     def __str__(self) -> str:
-        about = "about " if self._is_about else ""
-        return number(self.done) if self.total is None else f"{number(self.done)} of {about}{number(self.total)}"
+        return number(self.done) + ("" if self.total is None else f"{self._of}{number(self.total)}")
+
+    @property
+    def _of(self) -> str:
+        return " of about " if self._is_about else " of "
+
+    def counted(self, noun: str) -> str:
+        """Return the text with what was counted: 1,200 of 3,000 requests."""
+        if self.total is None:
+            return counted(self.done, noun)
+        return f"{number(self.done)}{self._of}{counted(self.total, noun)}"
 
     def note(self, done: int, *, part: float | None = None, doing: str | None = None) -> None:
         """Set the number of steps done.
@@ -80,7 +89,7 @@ def looking(context: Context) -> Iterator[Work]:
     requests = context.inspector.requests
     with working("reading requests") as work:
         requests.progress = work.look
-        context.so_far = lambda: f"{work} requests read"
+        context.so_far = lambda: f"{work.counted('request')} read"
         try:
             yield work
         finally:

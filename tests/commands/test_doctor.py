@@ -93,7 +93,12 @@ def test_server_that_keeps_its_data(run: Run, redis_server_factory: StartServer)
 def test_replica(run: Run, redis_server_factory: StartServer) -> None:
     replica = replica_of(redis_server_factory(), redis_server_factory)
 
-    assert "a replica of" in findings(run, "--url", replica.url, level="wrong")["role"]
+    (role,) = (one for one in run("doctor", "--json", "--url", replica.url).json["findings"] if one["topic"] == "role")
+
+    assert role["level"] == "wrong" and "a replica of" in role["text"]
+    assert role["remedy"] == "name the primary in --url"
+    by_settings = run("doctor", settings={"PRIOQUEUE_REDIS_URL": replica.url})
+    assert "name the primary in PRIOQUEUE_REDIS_URL" in by_settings.out
 
 
 def test_user_who_may_not_ask(run: Run, redis_server: RedisServer, client: Any, frontier_name: str) -> None:
@@ -150,12 +155,16 @@ def test_silent_and_living_workers(run: Run, backend: RedisBackend, client: Any,
     ("change", "topic", "text"),
     [
         pytest.param(("HINCRBY", "stats", "done", 1), "counters", "10 accepted, but 11", id="counters"),
-        pytest.param(("DEL", "queue:a.example"), "slots", "no requests: a.example", id="queue-gone"),
-        pytest.param(("HDEL", "turns", "a.example"), "slots", "in no lane: a.example", id="turn-gone"),
-        pytest.param(("ZADD", "leases", 1, "x"), "keys", "1 expiries without a lease", id="expiry-alone"),
-        pytest.param(("HSET", "leased", "x", "y"), "keys", "1 leases without an expiry", id="lease-alone"),
-        pytest.param(("ZADD", "died", 1, "x"), "keys", "1 times of death", id="death-alone"),
-        pytest.param(("HSET", "dead", "x", "y"), "keys", "1 dead letters without", id="letter-alone"),
+        pytest.param(
+            ("DEL", "queue:a.example"), "slots", "1 slot in a lane without requests: a", id="queue-gone"
+        ),
+        pytest.param(
+            ("HDEL", "turns", "a.example"), "slots", "with requests, but in no lane: a", id="turn-gone"
+        ),
+        pytest.param(("ZADD", "leases", 1, "x"), "keys", "1 expiry without a lease", id="expiry-alone"),
+        pytest.param(("HSET", "leased", "x", "y"), "keys", "1 lease without an expiry", id="lease-alone"),
+        pytest.param(("ZADD", "died", 1, "x"), "keys", "1 time of death", id="death-alone"),
+        pytest.param(("HSET", "dead", "x", "y"), "keys", "1 dead letter without", id="letter-alone"),
     ],
 )
 def test_damage_is_found(
@@ -193,7 +202,7 @@ def test_frontier_with_policies_is_found_sound(run: Run, backend: RedisBackend, 
 @pytest.mark.parametrize(
     ("change", "topic", "text"),
     [
-        pytest.param(("ZADD", "waiting", 1, "a.example"), "slots", "wait for their limits but", id="waits-and-stands"),
+        pytest.param(("ZADD", "waiting", 1, "a.example"), "slots", "1 slot waiting for", id="waits-and-stands"),
         pytest.param(("ZREM", "waiting", "b.example"), "slots", "in no lane: b", id="wait-gone"),
         pytest.param(("HINCRBY", "running", "a.example", 1), "limits", "than leases: a.example", id="running"),
         pytest.param(("HSET", "used", "pages:key", 0), "budgets", "has a use below that of the leases: key", id="used"),

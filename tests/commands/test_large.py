@@ -202,7 +202,7 @@ def test_doctor_shows_its_progress_and_reads_the_keys_once(
 
     scans = client.info("commandstats")["cmdstat_scan"]["calls"]
     assert not [finding for finding in found if finding.level == "wrong"]
-    assert told["looking at slots"] == [20, 40, 50]
-    assert len(told["looking at keys"]) == scans
-    assert told["looking at keys"][-1] > 50
+    assert told["reading slots"] == [20, 40, 50]
+    assert len(told["reading keys"]) == scans
+    assert told["reading keys"][-1] > 50
     inspector.link.close()

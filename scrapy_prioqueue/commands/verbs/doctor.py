@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterable
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -11,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.options import in_options
 from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 from scrapy_prioqueue.errors import FrontierRefused
@@ -36,7 +38,7 @@ class DoctorVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         inspector = context.inspector
         found = list(server_findings(inspector.link, inspector.keys.of("probe")))
-        with working("looking at keys") as work:
+        with working("reading keys") as work:
 
             def report(doing: str, done: int) -> None:
                 work.note(done, doing=doing)
@@ -45,6 +47,10 @@ class DoctorVerb(Verb):
                 found += frontier_findings(inspector, context.config.tiers, report, context.config.seeds_keys)
             except FrontierRefused as error:
                 found.append(Finding("frontier", "wrong", f"it can't be checked: {error.why}"))
+        found = [
+            replace(each, text=in_options(each.text, options), remedy=in_options(each.remedy, options))
+            for each in found
+        ]
         verdict = worst(found)
         shown = (drawing(found), "", Text(_VERDICTS[verdict], style="bold"))
         context.output.found({"verdict": verdict, "findings": found}, *shown)

@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.options import in_options
 from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, warn
 from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, NO_SERVER, NOTHING, Verb
@@ -22,15 +23,16 @@ class ListVerb(Verb):
     needs_frontier = False
 
     def run(self, context: Context, options: Namespace) -> int:
-        with working("looking at keys") as work:
-            context.so_far = lambda: f"{work} keys looked at" if work.done else ""
+        with working("reading keys") as work:
+            context.so_far = lambda: f"{work.counted('key')} read" if work.done else ""
             silent: list[str] = []
             names = frontier_names(context.link, work.note, on_silent=silent.append)
         found = list(frontiers(context.link, names, lease_ttl_s=context.config.lease_ttl_s))
         nothing = f"there are no frontiers at {'the other nodes' if silent else context.link.address}"
         context.output.found(found, _table(found), nothing=nothing)
         for node in silent:
-            warn(self.name, f"the frontiers of a node of the cluster are missing, since it can't be used: {node}")
+            why = in_options(node, options)
+            warn(self.name, f"the frontiers of a node of the cluster are missing, since it can't be used: {why}")
         if is_one_node(context.link):
             warn(
                 self.name,

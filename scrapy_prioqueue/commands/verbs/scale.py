@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.options import count, seconds
+from scrapy_prioqueue.commands.options import count, in_options, seconds
 from scrapy_prioqueue.commands.output import Cell, counted, duration, number, pairs, rate
 from scrapy_prioqueue.commands.verb import FINE, Verb
 from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable
@@ -66,7 +66,7 @@ def _watch(context: Context, adviser: Adviser, options: Namespace) -> None:
             line = f"{counted(advice.workers, 'worker')} useful, {number(advice.running)} running: {advice.why}"
         except (FrontierUnavailable, FrontierFull, FrontierMissing) as error:
             # A server that comes back empty has lost the number, too, so the number is stored again soon.
-            trouble, pause_s = str(error), min(options.watch, RETRY_S)
+            trouble, pause_s = in_options(str(error), options), min(options.watch, RETRY_S)
             document, line = {"error": trouble}, f"{trouble}; trying again"
         if not trouble or trouble != before:
             output.json_line(document) if output.as_json else output.show(line)
@@ -89,7 +89,7 @@ def drawing(advice: Advice, name: str) -> RenderableType:
     }
     facts: list[tuple[str, Cell]] = [
         ("why", advice.why),
-        ("bound by", f"{advice.bound_by}; from {number(advice.least)} to {number(advice.most)} workers"),
+        ("bound by", f"{advice.bound_by}; from {number(advice.least)} to {counted(advice.most, 'worker')}"),
         ("left", counted(advice.left, "request")),
         ("can start", f"{about}{number(advice.runnable)} in {duration(advice.drain_s)}, or in progress"),
         *((f"held by {what}", about + number(count)) for what, count in held_back.items() if count),

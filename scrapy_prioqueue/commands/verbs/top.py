@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.options import count, seconds
+from scrapy_prioqueue.commands.options import count, in_options, seconds
 from scrapy_prioqueue.commands.output import duration, rate
 from scrapy_prioqueue.commands.verb import FINE, Verb
 from scrapy_prioqueue.commands.verbs.status import MAX_WORKERS, as_json, drawing
@@ -155,4 +155,4 @@ def _repeat(context: Context, options: Namespace, status: Status, show: Callable
         try:
             status, trouble = context.status(), ""
         except FrontierUnavailable as error:
-            trouble = str(error)
+            trouble = in_options(str(error), options)

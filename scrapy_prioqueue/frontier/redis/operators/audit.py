@@ -52,7 +52,7 @@ class Books:
             found.append(f"{self.accepted:,} accepted, but {total:,} are {', '.join(STATES[:-1])} or {STATES[-1]}")
         for name, count in self.counted.items():
             if count != self.counters.get(name, 0):
-                found.append(f"the counter of {name} says {self.counters.get(name, 0):,}, but there are {count:,}")
+                found.append(f"the counter of {name} says {self.counters.get(name, 0):,} instead of {count:,}")
         return found
 
 
@@ -153,7 +153,7 @@ class Audit:
             for key, kind in zip(keys, kinds, strict=True):
                 noun, _, rest = key.removeprefix(prefix).partition(b":")
                 found.add(decoded(noun), rest, key, kind.decode())
-            self._report("looking at keys", found.count)
+            self._report("reading keys", found.count)
         return found
 
     def misplaced(self, queues: Iterable[bytes]) -> Mapping[Misplacement, Sequence[bytes]]:
@@ -174,7 +174,7 @@ class Audit:
                 part = list(misplaced)
             for slot, what in misplaced.items():
                 found.setdefault(what, []).append(slot)
-            self._report("looking at slots", looked_at)
+            self._report("reading slots", looked_at)
         return found
 
     def _report(self, doing: str, done: int) -> None:
