@@ -11,6 +11,8 @@ from shop.settings import PRIOQUEUE_TIERS
 from shop_site.catalogue import Page
 from shop_site.records import HUNG_UP, Visit
 
+from scrapy_prioqueue.printable import counted
+
 SHOWN_AT_MOST = 10
 
 
@@ -157,13 +159,17 @@ def _at_the_kill(crawl: Crawl, verdict: Verdict) -> Iterator[str]:
     unreported = sum(visit.url in verdict.repeated for visit in before)
     yield (
         f"{kill.worker} (process {kill.pid}) was killed after {kill.time_s - crawl.started_s:.1f} s, "
-        f"when {kill.fetched} pages were fetched, {len(before)} of them by it."
+        f"when {counted(kill.fetched, 'page was', 'pages were')} fetched, {len(before)} of them by it."
     )
-    yield f"It left {unanswered} requests open at the site, and {unreported} pages answered but not yet reported done."
+    yield (
+        f"It left {counted(unanswered, 'request')} open at the site,"
+        f" and {counted(unreported, 'page')} answered but not yet reported done."
+    )
     yield f"These were fetched again; fetched twice for other reasons: {len(verdict.repeated) - unreported}."
     if after:
         wait_s = after[0].time_s - kill.returned_s
-        yield f"Started again under its name, it fetched {len(after)} more pages, the first after {wait_s:.1f} s."
+        pages = counted(len(after), "more page")
+        yield f"Started again under its name, it fetched {pages}, the first after {wait_s:.1f} s."
     else:
         yield "Started again under its name, it found nothing left to fetch."
 

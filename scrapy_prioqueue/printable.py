@@ -1,4 +1,4 @@
-"""Text for people: durations, and foreign text without terminal commands and changes of writing direction."""
+"""Text for people: durations, counts, and foreign text without terminal commands or changes of writing direction."""
 
 from __future__ import annotations
 
@@ -33,6 +33,11 @@ def clean_json(document: str) -> str:
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Return 1 page, or 1,200 pages."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def how_often(count: int) -> str:
+    """Return once, or 2 times."""
+    return "once" if count == 1 else counted(count, "time")
 
 
 def _escaped(letter: str) -> str:

@@ -19,7 +19,7 @@ from scrapy_prioqueue.checking.findings import CodeFinding, found
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import EncodeError
-from scrapy_prioqueue.printable import in_a_line
+from scrapy_prioqueue.printable import counted, in_a_line
 
 MOST = 200
 """Maximum number of requests of a page that are checked."""
@@ -206,8 +206,8 @@ class _Page:
         code = getattr(inspect.unwrap(getattr(self._callback, "__func__", self._callback)), "__code__", None)
         place = ("", 0) if code is None else (shown_path(code.co_filename), code.co_firstlineno)
         for errors in self._kept.values():
-            count = f"{len(errors):,} of the {self._looked_at:,} requests of {in_a_line(self._response.url)}"
-            text = f"{count} would stay in their worker: {in_a_line(errors[0])}"
+            count = f"{len(errors):,} of {counted(self._looked_at, 'request')} of {in_a_line(self._response.url)}"
+            text = f"{count} would stay in the worker: {in_a_line(errors[0])}"
             sampled.findings.append(found("wrong", "stays local", text, "callbacks-and-values", place))
         if self.error is not None:
             text = f"the callback of {in_a_line(self._response.url)} raised {brief(self.error)}"

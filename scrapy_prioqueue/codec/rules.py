@@ -17,6 +17,7 @@ from scrapy.spiders import CrawlSpider
 
 from scrapy_prioqueue.codec.reasons import brief, name_of_type
 from scrapy_prioqueue.errors import UnknownName
+from scrapy_prioqueue.printable import counted
 
 RULE = "rule"
 """Key in `meta` under which a `CrawlSpider` stores the index of a request's rule."""
@@ -69,7 +70,7 @@ class Rules:
         is_index = _is_index(rule, rules)
         if digest is None:
             if not is_index:
-                raise UnknownName(f"rule {brief(rule)} is not one of the {count} rules of {self._owner}")
+                raise UnknownName(f"{self._owner} has no rule {brief(rule)}, only {counted(count, 'rule')}")
             return
         # If several rules match, the one at the stored index is preferred.
         order = (rule, *range(count)) if is_index else range(count)

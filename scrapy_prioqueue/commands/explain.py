@@ -308,9 +308,8 @@ def _limits(situation: Situation) -> Iterator[Reason]:
     for slot, clock in zip(slots, situation.context.inspector.limits.of(slots), strict=True):
         limit = clock.limit
         if clock.is_full:
-            text = (
-                f"slot {slot} is at its concurrency: {number(clock.running)} of {number(limit.concurrency)} are leased"
-            )
+            running = f"{number(clock.running)} of {counted(limit.concurrency, 'request')}"
+            text = f"slot {slot} is at its concurrency: {running} leased"
             yield Reason("concurrency", text, {"slot": slot, "running": clock.running, "most": limit.concurrency})
         if clock.closed_until_ms > situation.now_ms:
             text = f"slot {slot} is {closing_text(clock.closed_until_ms, situation.now_ms)}"

@@ -8,7 +8,7 @@ from itertools import islice
 from scrapy_prioqueue.codec.detached import DetachedCodec, without_counts
 from scrapy_prioqueue.codec.plain import plain_or_none
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.output import number
+from scrapy_prioqueue.commands.output import counted, number
 from scrapy_prioqueue.commands.writing import identity_of, operator_of, plan_of
 from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
@@ -35,8 +35,12 @@ class Replay:
 
     def __str__(self) -> str:
         parts = [f"{number(self._replayed + self._seeds)} put back, with attempts and retries counted anew"]
-        parts += [f"{number(self._seeds)} of them put back into their seeds keys"] if self._seeds else []
-        parts += [f"{number(self._again)} older letters of the same requests deleted"] if self._again else []
+        if self._seeds:
+            keys = "its seeds key" if self._seeds == 1 else "their seeds keys"
+            parts.append(f"{number(self._seeds)} of them put back into {keys}")
+        if self._again:
+            older = counted(self._again, "older letter of the same request", "older letters of the same requests")
+            parts.append(f"{older} deleted")
         return "; ".join(parts)
 
     def put_back(self, letters: Iterator[Stored]) -> None:

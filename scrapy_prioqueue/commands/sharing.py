@@ -74,11 +74,15 @@ def _flood(policy: PolicyFound, pending: int) -> Cell:
         return Text(flood_text(policy, pending), style="yellow")
     limit = f"; {number(policy.pending_limit)} at most, with those of slots that must wait"
     if policy.high_water:
-        marks = f"none: from {number(policy.high_water)} pending requests on, until {number(policy.low_water)}"
+        marks = f"none: from {_pending(policy.high_water)} on, until {number(policy.low_water)}"
         return marks + (limit if policy.pending_limit else "")
     if policy.pending_limit:
-        return f"none: from {number(policy.pending_limit)} pending requests on"
+        return f"none: from {_pending(policy.pending_limit)} on"
     return ""
+
+
+def _pending(count: int) -> str:
+    return counted(count, "pending request")
 
 
 def flood_text(policy: PolicyFound, pending: int) -> str:
@@ -87,7 +91,7 @@ def flood_text(policy: PolicyFound, pending: int) -> str:
         return "the server is short of memory; discovery continues when it isn't"
     if not policy.high_water or 0 < policy.pending_limit <= pending:
         return f"{number(policy.pending_limit)} or more pending requests; discovery continues below that"
-    return f"past {number(policy.high_water)} pending requests; discovery continues at {number(policy.low_water)}"
+    return f"past {_pending(policy.high_water)}; discovery continues at {number(policy.low_water)}"
 
 
 def _budgets(status: Status) -> str:

@@ -219,8 +219,9 @@ def _kept(status: Status) -> Iterator[Finding]:
     kept = [worker for worker in status.workers if worker.kept or worker.unstorable]
     if kept:
         count = sum(worker.kept for worker in kept)
-        text = f"{counted(count, 'request')} can't be stored and stay in the memory of {kept[0].name}"
-        text += f" and {len(kept) - 1} more workers" if len(kept) > 1 else ""
+        what = counted(count, "request can't be stored and stays", "requests can't be stored and stay")
+        text = f"{what} in the memory of {kept[0].name}"
+        text += f" and {counted(len(kept) - 1, 'more worker')}" if len(kept) > 1 else ""
         yield Finding("warning", f"{text}.", "scrapy frontier check")
 
 

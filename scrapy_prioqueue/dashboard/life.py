@@ -12,9 +12,10 @@ from scrapy_prioqueue.codec.plain import PlainRequest, plain_or_none
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.explain import READ_LIMIT, Reason, reasons, situation_of
 from scrapy_prioqueue.commands.listing import UNREADABLE, optional_fields
-from scrapy_prioqueue.commands.output import counted, moment, number
+from scrapy_prioqueue.commands.output import moment, number
 from scrapy_prioqueue.frontier.redis.operators.findings import State, Stored
 from scrapy_prioqueue.frontier.redis.operators.inspector import tier_name
+from scrapy_prioqueue.printable import how_often
 from scrapy_prioqueue.rank import priority_of
 
 MOST_TEXT = 20_000
@@ -115,14 +116,14 @@ def _steps(stored: Stored, plain: PlainRequest | None) -> Sequence[Step]:
     carried: Mapping[Any, Any] = plain.meta if plain else {}
     redirects = carried.get("redirect_urls")
     if isinstance(redirects, (list, tuple)) and redirects:
-        steps.append(Step(f"Redirected {_times(len(redirects))}", " → ".join(map(str, redirects))))
+        steps.append(Step(f"Redirected {how_often(len(redirects))}", " → ".join(map(str, redirects))))
     retries = carried.get("retry_times")
     if isinstance(retries, int) and retries:
-        steps.append(Step(f"Tried again {_times(retries)}", str(carried.get("retry_reason", ""))))
+        steps.append(Step(f"Tried again {how_often(retries)}", str(carried.get("retry_reason", ""))))
     earlier = stored.attempts - (stored.state in ("leased", "dead"))
     if earlier > 0:
         text = "Its worker was lost each time, gave it back or was stopped."
-        steps.append(Step(f"Handed out {_times(earlier)} before", text))
+        steps.append(Step(f"Handed out {how_often(earlier)} before", text))
     if stored.lost_by:
         steps.append(Step("Lost with workers", stored.lost_by))
     return [*steps, *_now(stored)]
@@ -131,10 +132,6 @@ def _steps(stored: Stored, plain: PlainRequest | None) -> Sequence[Step]:
 def _found(plain: PlainRequest) -> Step:
     at_ms = int(plain.found_s * 1000) if plain.found_s else 0
     return Step("Found", f"on {plain.source}" if plain.source else "by start(), a seed or a push", at_ms)
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else counted(count, "time")
 
 
 def _now(stored: Stored) -> Sequence[Step]:

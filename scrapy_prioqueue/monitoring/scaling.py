@@ -10,6 +10,8 @@ from heapq import nlargest
 from math import ceil, inf
 from typing import Literal
 
+from scrapy_prioqueue.printable import counted
+
 # fmt: off
 Bound = Literal[
     "nothing", "ended", "lost", "paused", "waiting", "unknown rate", "drain time", "places", "limits", "budgets",
@@ -365,7 +367,8 @@ class _Finding:
         if work.is_paused:
             return 1.0, "paused", "the crawl is paused; one worker waits until it is resumed"
         if self.runnable < 1:
-            return 1.0, self._holding, f"{HOLDING[self._holding]}; none of {work.left:,} requests can start in time"
+            none = f"none of {counted(work.left, 'request')} can start in time"
+            return 1.0, self._holding, f"{HOLDING[self._holding]}; {none}"
         per_worker, by_places = work.per_worker_per_s, (work.leased + work.starts(work.page_s)) / work.places
         if per_worker is None:
             needed = max(1.0, min(self._current, by_places))
@@ -375,11 +378,12 @@ class _Finding:
         rate = f"in {drain_s:,.0f} s, at {per_worker:,.1f} per second and worker"
         without_limits = min(work.left / drain_s / per_worker, work.left / work.places)
         if without_limits * SHRINK_BELOW > needed:
-            can = f"{self.runnable:,.0f} of {work.left:,} requests can be done {rate}"
+            can = f"{self.runnable:,.0f} of {counted(work.left, 'request')} can be done {rate}"
             return needed, self._holding, f"{HOLDING[self._holding]}; {can}"
         if by_places < by_time:
-            return needed, "places", f"each worker can have {work.places} of {work.left:,} requests in progress"
-        return needed, "drain time", f"{self.runnable:,.0f} requests {rate}"
+            left = counted(work.left, "request")
+            return needed, "places", f"each worker can have {work.places} of {left} in progress"
+        return needed, "drain time", f"{counted(round(self.runnable), 'request')} {rate}"
 
     @property
     def _holding(self) -> Bound:

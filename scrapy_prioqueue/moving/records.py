@@ -22,6 +22,7 @@ from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed
 from scrapy_prioqueue.frontier.seen import IDENTITIES
 from scrapy_prioqueue.moving.serialized import UnreadableRequest, read_dict, request_from
 from scrapy_prioqueue.moving.source import Source, SourceError, SourceRequest
+from scrapy_prioqueue.printable import counted
 
 _PROBES = 200
 _HASHES_PER_RECORD = 500
@@ -93,8 +94,8 @@ class Mover:
                 f" with --fingerprints ({', '.join(WAYS)})"
             )
         raise SourceError(
-            f"none of {len(probes)} pending requests has its fingerprint in {self._source.where}: check that it belongs"
-            f" to the same crawl. {_OWN_FILTER}. --allow-unmatched with --fingerprints moves all as they are"
+            f"none of {counted(len(probes), 'pending request')} has its fingerprint in {self._source.where}: check that"
+            f" it belongs to the same crawl. {_OWN_FILTER}. --allow-unmatched with --fingerprints moves all as they are"
         )
 
     def _way_of(self, identity: str) -> Fingerprint:
@@ -131,10 +132,10 @@ class Mover:
         self._refuse_changes(count, seen)
         if seen and self.unmatched and not (self._may_be_unmatched or self._source.was_killed):
             raise SourceError(
-                f"{self.unmatched} of {count} pending requests don't have their fingerprint in {self._source.where};"
-                f" the first one is {self._first_unmatched}. Check the key and --fingerprints. A serializer may have"
-                f" changed requests, such as bodies that aren't UTF-8. {_OWN_FILTER}."
-                " --allow-unmatched moves them as they are"
+                f"{self.unmatched:,} of {counted(count, 'pending request')} without a fingerprint in"
+                f" {self._source.where}; the first one is {self._first_unmatched}. Check the key and"
+                " --fingerprints. A serializer may have changed requests, such as bodies that aren't UTF-8."
+                f" {_OWN_FILTER}. --allow-unmatched moves them as they are"
             )
         yield {"kind": "end", "records": records}
 

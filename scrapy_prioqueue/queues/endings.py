@@ -37,7 +37,7 @@ from scrapy_prioqueue.frontier.base import (
 from scrapy_prioqueue.frontier.labels import label_of, labelled
 from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.logs import CrawlLog, dead_letter, is_power_of_ten
-from scrapy_prioqueue.printable import in_a_line
+from scrapy_prioqueue.printable import counted, how_often, in_a_line
 from scrapy_prioqueue.pump.outbox import bury
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.budgets import Costs, with_label
@@ -241,9 +241,9 @@ class Verdicts:
         return self._limited(request, verdict) if isinstance(verdict, Requeue) else verdict
 
     def _limited(self, request: Request, verdict: Requeue) -> Dead | Requeue:
-        times = request.meta.get(REQUEUES_META, 0)
-        if times >= self._limit:
-            detail = f"put back {times} times already" + (f": {verdict.reason}" if verdict.reason else "")
+        requeued = request.meta.get(REQUEUES_META, 0)
+        if requeued >= self._limit:
+            detail = f"put back {how_often(requeued)} already" + (f": {verdict.reason}" if verdict.reason else "")
             self._log.error("Gave up %s, %s", in_a_line(request), in_a_line(detail))
             return Dead(DEAD_BY_CALLBACK, detail)
         self._stats.count(REQUEUED_STAT)
@@ -512,9 +512,9 @@ class Unreadable:
         if is_power_of_ten(count):
             self._log.warning(
                 "%s is left to workers with another version of the spider, and waits %d s (%d of %d): %s"
-                " (%d such requests so far, the next is logged at %d; counted in %s)",
+                " (%s so far, the next is logged at %d; counted in %s)",
                 *(_named(lease), delay_s, min(lease.refusals + 1, most), most, in_a_line(error)),
-                *(count, 10 * count, LEASE_REFUSED_STAT),
+                *(counted(count, "such request"), 10 * count, LEASE_REFUSED_STAT),
             )
         self._pump.finish(Refuse(lease.lease_id, lease.attempt, delay_s * 1000))
 

@@ -191,7 +191,8 @@ class IdleReasons:
     def _limit(self) -> str:
         policy, pending = self._pump.frontier.config.policy, self._pump.depth.pending
         is_at_limit = 0 < policy.pending_limit <= pending
-        return f" ({pending} requests wait, PRIOQUEUE_PENDING_LIMIT = {policy.pending_limit})" if is_at_limit else ""
+        waiting = counted(pending, "request waits", "requests wait")
+        return f" ({waiting}, PRIOQUEUE_PENDING_LIMIT = {policy.pending_limit})" if is_at_limit else ""
 
     def _last_resort(self, waits: Waits) -> Awaited:
         if waits.pending and self._pump.frontier.is_local:

@@ -78,12 +78,13 @@ class Floods:
 
     def _begin(self) -> None:
         policy = self._policy
+        pending = counted(self._pending, "request waits", "requests wait")
         if 0 < policy.pending_limit <= self._pending:
-            why = f"{self._pending} requests wait (PRIOQUEUE_PENDING_LIMIT = {policy.pending_limit})"
+            why = f"{pending} (PRIOQUEUE_PENDING_LIMIT = {policy.pending_limit})"
             end = "fewer do"
         elif policy.high_water and self._pending > policy.low_water:
-            why = f"{self._pending} requests wait (PRIOQUEUE_HIGH_WATER = {policy.high_water})"
-            end = f"{policy.low_water} are left (PRIOQUEUE_LOW_WATER)"
+            why = f"{pending} (PRIOQUEUE_HIGH_WATER = {policy.high_water})"
+            end = f"{counted(policy.low_water, 'is', 'are')} left (PRIOQUEUE_LOW_WATER)"
         else:
             part = f" = {policy.memory_high_water:g}" if policy.memory_high_water else ""
             why, end = (
@@ -95,7 +96,7 @@ class Floods:
             " PRIOQUEUE_DISCOVERY_TIERS are served while others can be%s",
             why,
             end,
-            f" ({self._times - 1} more floods since the last line of this kind)" if self._times > 1 else "",
+            f" ({counted(self._times - 1, 'more flood')} since the last line of this kind)" if self._times > 1 else "",
         )
         self._is_logged, self._times = True, 0
         self._quiet = call_later(QUIET_S, self._look)
@@ -106,9 +107,8 @@ class Floods:
         if low and self._pending > low_water:
             low = f", and at most {low_water} of them can be served soon (PRIOQUEUE_LOW_WATER)"
         self._log.info(
-            "The frontier is no longer flooded: %d requests wait%s. start() and seeds are read, and all tiers are"
-            " served again",
-            self._pending,
+            "The frontier is no longer flooded: %s%s. start() and seeds are read, and all tiers are served again",
+            counted(self._pending, "request waits", "requests wait"),
             low,
         )
         self._is_logged = False
@@ -179,8 +179,8 @@ class Reports:
                 )
                 advice = f"Put them back with `{replay}`, delete them with `{purge}`, or raise the limit"
             self._log.warning(
-                "The oldest dead letters with the reason %s are dropped, since only %d are kept"
-                " (PRIOQUEUE_DEAD_LETTER_LIMIT). %s",
+                "The oldest dead letters with the reason %s are dropped: the limit is %d (PRIOQUEUE_DEAD_LETTER_LIMIT)."
+                " %s",
                 reason,
                 limit,
                 advice,
@@ -204,19 +204,19 @@ class Reports:
         self._count(RECALL_RESENT_STAT, recall.resent)
         if recall.resent:
             self._log.warning(
-                "The server has lost its newest writes; this worker sent %d operations again", recall.resent
+                "The server has lost its newest writes; this worker sent %s again", counted(recall.resent, "operation")
             )
         if recall.orders:
             self._log.warning(
-                "The server had lost %d commands of operators (pauses, stops, limits, budgets); this worker sent"
-                " them again",
-                recall.orders,
+                "The server had lost %s (pauses, stops, limits, budgets); this worker sent %s again",
+                counted(recall.orders, "command of an operator", "commands of operators"),
+                "it" if recall.orders == 1 else "them",
             )
         if recall.missing and not self._is_forgotten:
             self._log.error(
-                "The server has lost %d batches of this worker, which keeps them no longer: requests in them may"
-                " be missing. To keep more, raise PRIOQUEUE_JOURNAL_TIME or PRIOQUEUE_JOURNAL_LIMIT",
-                recall.missing,
+                "The server has lost %s of this worker, which has no copy any more: requests may be missing. To keep"
+                " more, raise PRIOQUEUE_JOURNAL_TIME or PRIOQUEUE_JOURNAL_LIMIT",
+                counted(recall.missing, "batch", "batches"),
             )
 
     def _close_as_lost(self) -> None:
@@ -243,14 +243,14 @@ class Reports:
             self._log.warning(
                 "Unable to serialize request: %(request)s - reason: %(reason)s - it stays in the memory of this"
                 " process, %(effect)s. %(advice)s,"
-                " see 'What requests can hold' in the documentation (%(kept)d such requests so far,"
+                " see 'What requests can hold' in the documentation (%(kept)s so far,"
                 " the next is logged at %(next)d; counted in %(stat)s)",
                 {
                     "request": in_a_line(request),
                     "reason": in_a_line(error),
                     "effect": _OF_START if is_from_start else _OF_PAGE,
                     "advice": _HIGHER_LIMIT if is_large else _PLAIN_DATA,
-                    "kept": count,
+                    "kept": counted(count, "such request"),
                     "next": 10 * count,
                     "stat": UNSERIALIZABLE_TYPE_STAT,
                 },
@@ -268,7 +268,9 @@ class Reports:
                 in_a_line(request),
             )
         elif is_power_of_ten(self._repeated_starts):
-            self._log.info("%d start requests were not fetched again so far (PRIOQUEUE_START)", self._repeated_starts)
+            self._log.info(
+                "%s not fetched again so far (PRIOQUEUE_START)", counted(self._repeated_starts, "start request")
+            )
 
     def lost(self, kept: Mapping[str, Kept]) -> None:
         """Report lost workers, by id, and the requests that had stayed in them."""

@@ -116,7 +116,7 @@ def test_requests_of_a_sample_are_judged_and_leave_nothing(project: Path, site: 
     ran = _sampled("bad", *urls)
 
     assert ran.returncode == 1, ran.stderr
-    local = f"checked_spiders.py:19 2 of the 3 requests of {site.url('/')} would stay in their worker: meta['key']"
+    local = f"checked_spiders.py:19 2 of 3 requests of {site.url('/')} would stay in the worker: meta['key']"
     assert local in ran.stdout
     assert f"{site.url('/none')} was not checked: " in ran.stdout
     assert "(3 requests, 1 of 2 pages checked)" in ran.stdout

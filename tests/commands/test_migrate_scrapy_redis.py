@@ -402,11 +402,11 @@ SEEN = ("SADD", "NAME:dupefilter", "ab" * 20)
         ((QUEUED, SEEN), ("--queue-key", "NAME:queue"), "there is no key NAME:queue at "),
         ((QUEUED, SEEN), ("--queue-key", "NAME:queue"), "--without-requests if nothing was pending"),
         ((SEEN,), ("--without-requests",), "no pending request shows how the fingerprints in NAME:dupefilter were"),
-        ((QUEUED, SEEN), (), "none of 1 pending requests has its fingerprint in NAME:dupefilter"),
+        ((QUEUED, SEEN), (), "none of 1 pending request has its fingerprint in NAME:dupefilter"),
         (
             (QUEUED, SEEN),
             ("--fingerprints", "project"),
-            "1 of 1 pending requests don't have their fingerprint in NAME:dupefilter; the first one is NAME:requests,"
+            "1 of 1 pending request without a fingerprint in NAME:dupefilter; the first one is NAME:requests,"
             " request 0",
         ),
         ((("RPUSH", "NAME:requests", "1"), SEEN), (), "NAME:requests is a list: --order says how it is served"),
@@ -457,7 +457,7 @@ def test_pending_requests_are_known_even_if_no_fingerprint_is_theirs(
     ran = moved(run, theirs, option, *fingerprints)
 
     assert ran.code == 0, ran.err
-    assert "1 of 1 pending requests" in ran.out
+    assert "1 of 1 pending request and" in ran.out
     assert "1 pending request had no stored fingerprint" in ran.out
     assert run("push", "http://shop.example/1").out.startswith("0 pushed, 1 seen before,")
 
@@ -469,7 +469,7 @@ def test_requests_that_a_serializer_has_changed_are_not_moved(theirs: Theirs, ru
     ran = moved(run, theirs)
 
     assert ran.code == 1
-    assert f"1 of 2 pending requests don't have their fingerprint in {theirs.seen}; the first one is" in ran.err
+    assert f"1 of 2 pending requests without a fingerprint in {theirs.seen}; the first one is" in ran.err
     assert "bodies that aren't UTF-8" in ran.err
 
 

@@ -163,7 +163,7 @@ def test_explain_shows_what_delays_a_request(run: Run, worker: Worker) -> None:
     assert reasons(run, "https://slow.example/2")["rate"].startswith("slot slow.example waits for its rate, 1 min 4")
     assert "a request every 1 min 40 s, from the settings" in reasons(run, "https://slow.example/2")["rate"]
     found = reasons(run, "https://a.shop.example/2")
-    assert found["concurrency"] == "slot a.shop.example is at its concurrency: 2 of 2 are leased"
+    assert found["concurrency"] == "slot a.shop.example is at its concurrency: 2 of 2 requests leased"
     found = reasons(run, "https://other.example/2")
     assert "tier low is a discovery tier, and waits while others can be served: past 20" in found["flooded"]
     shown = run("explain", "https://other.example/2", columns=80).out

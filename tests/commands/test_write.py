@@ -308,7 +308,7 @@ def test_dead_replay_of_a_seed_puts_it_back_into_its_key(
 
     ran = run("dead", "replay", "--yes")
 
-    assert "1 of them put back into their seeds keys" in ran.out
+    assert "1 of them put back into its seeds key" in ran.out
     reads = {"zset": ("ZRANGE", key, 0, -1), "set": ("SMEMBERS", key)}
     assert b'{"url": 3}' in client.execute_command(*reads.get(kind, ("LRANGE", key, 0, -1)))
     assert run("dead", "--json").json == []

@@ -88,7 +88,7 @@ def test_a_request_whose_retries_are_used_up_is_a_dead_letter(
 
     found = letters(redis_server, frontier_name)
     first, *more = sorted(letter.detail for letter in found)
-    assert first == "failed 1 times: 503 Service Unavailable"
+    assert first == "failed once: 503 Service Unavailable"
     assert more[0] == "failed 2 times: 503 Service Unavailable"
     assert re.fullmatch(r"failed 2 times: .*ConnectionRefusedError: Connection was refused.*", more[1])
     assert {letter.reason for letter in found} == {"download"}

@@ -154,7 +154,7 @@ def test_pages_that_a_server_has_forgotten_for_good_are_found_and_fetched_again(
     shop.server.kill()
     keep_bytes(shop.server, written)
     shop.server.start()
-    worker.ends(expects="keeps them no longer")
+    worker.ends(expects="has no copy any more")
 
     shop.check_complete(repeated_at_most=len(shop.pages))
 

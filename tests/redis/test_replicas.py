@@ -89,7 +89,7 @@ def test_commit_without_replicas_does_not_count(
 ) -> None:
     frontier = join(primary, **options)
 
-    with pytest.raises(FrontierUnavailable, match=r"only 0 of 1 replicas \(PRIOQUEUE_WAIT_REPLICAS\)") as caught:
+    with pytest.raises(FrontierUnavailable, match=r"only 0 of 1 replica \(PRIOQUEUE_WAIT_REPLICAS\)") as caught:
         commit(frontier, FIRST)
 
     assert caught.value.was_sent
@@ -115,7 +115,7 @@ def test_commit_is_sent_again_until_a_frozen_replica_has_it(
     commit_again_and_again(frontier, FIRST)
 
     replica.freeze()
-    with pytest.raises(FrontierUnavailable, match="only 0 of 1 replicas"):
+    with pytest.raises(FrontierUnavailable, match="only 0 of 1 replica"):
         commit(frontier, SECOND)
     replica.thaw()
     answer = commit_again_and_again(frontier, SECOND)
@@ -262,7 +262,7 @@ def test_items_wait_for_a_frozen_replica_and_are_written_once(
 
     for _ in range(2):
         for error in run(items.append(entries)):
-            assert "only 0 of 1 replicas (PRIOQUEUE_WAIT_REPLICAS)" in str(error)
+            assert "only 0 of 1 replica (PRIOQUEUE_WAIT_REPLICAS)" in str(error)
     replica.thaw()
     client: Any = replica.client()
 

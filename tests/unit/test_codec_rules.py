@@ -131,7 +131,7 @@ def test_a_payload_from_before_keeps_its_index() -> None:
     before = b"\x01" + bytes(msgpack.packb({0: URL, 1: "_callback", 2: {"rule": 1}, 9: "_errback"}))
 
     assert RequestCodec(spider).decode(before).meta == {"rule": 1}
-    with pytest.raises(UnknownName, match="rule 1 is not one of the 1 rules of spider 'shop'"):
+    with pytest.raises(UnknownName, match="spider 'shop' has no rule 1, only 1 rule"):
         RequestCodec(shop(FOLLOW)).decode(before)
 
 

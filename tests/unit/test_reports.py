@@ -47,9 +47,9 @@ async def test_a_flood_is_reported_once_each_way_with_the_marks(caplog: pytest.L
         tested.ordered(orders, pending)
 
     begin, end = told(caplog)
-    assert "50001 requests wait (PRIOQUEUE_HIGH_WATER = 50000)" in begin
-    assert "40000 are left (PRIOQUEUE_LOW_WATER)" in begin
-    assert "39990 requests wait (PRIOQUEUE_LOW_WATER = 40000)" in end
+    assert "50,001 requests wait (PRIOQUEUE_HIGH_WATER = 50000)" in begin
+    assert "40,000 are left (PRIOQUEUE_LOW_WATER)" in begin
+    assert "39,990 requests wait (PRIOQUEUE_LOW_WATER = 40000)" in end
     assert {record.levelno for record in caplog.records if "flooded" in record.getMessage()} == {logging.INFO}
 
 
@@ -62,7 +62,7 @@ async def test_a_flood_may_end_with_more_requests_than_the_low_mark_where_they_m
     tested.ordered(FLOODED, 90_000)
     tested.ordered(Orders(), 80_000)
 
-    assert "80000 requests wait, and at most 40000 of them can be served soon (PRIOQUEUE_LOW_WATER)" in told(caplog)[1]
+    assert "80,000 requests wait, and at most 40000 of them can be served soon (PRIOQUEUE_LOW_WATER)" in told(caplog)[1]
 
 
 @in_virtual_time
@@ -90,7 +90,7 @@ async def test_a_flood_soon_after_another_is_logged_if_it_lasts(caplog: pytest.L
     await pass_time(5)
     tested.ordered(Orders(), 39_999)
 
-    assert "50002 requests wait" in told(caplog)[2]
+    assert "50,002 requests wait" in told(caplog)[2]
     assert len(told(caplog)) == 4
 
 
@@ -170,5 +170,5 @@ def test_the_first_letter_of_a_reason_that_is_dropped_is_a_warning(caplog: pytes
         tested.letters_dropped(reasons, "books", 100)
 
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
-    assert "only 100 are kept (PRIOQUEUE_DEAD_LETTER_LIMIT)" in caplog.text
+    assert "the limit is 100 (PRIOQUEUE_DEAD_LETTER_LIMIT)" in caplog.text
     assert "`scrapy frontier dead replay --reason callback --name books`" in caplog.text

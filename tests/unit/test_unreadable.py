@@ -64,9 +64,9 @@ def test_refused_requests_are_logged_by_url_and_thinned_for_each_cause(
 
     lines = [record.getMessage() for record in caplog.records]
     assert [line.partition(": ")[2].partition(", the")[0] for line in lines] == [
-        "no parse_b (1 such requests so far",
+        "no parse_b (1 such request so far",
         "no parse_b (10 such requests so far",
-        "no parse_c (1 such requests so far",
+        "no parse_c (1 such request so far",
     ]
     assert all(line.startswith("<GET https://shop.example/p/1> is left to workers") for line in lines)
     assert ends(pump) == [Refuse] * 13

@@ -98,8 +98,8 @@ class _MigrateVerb(Verb):
             f"could be moved to frontier {context.name!r}" if options.dry_run else f"are in frontier {context.name!r}"
         )
         context.output.show(
-            f"{number(found.pending)} of {number(count)} pending requests and"
-            f" {number(min(found.seen, seen))} of {number(seen)} fingerprints {where}"
+            f"{number(found.pending)} of {counted(count, 'pending request')} and"
+            f" {number(min(found.seen, seen))} of {counted(seen, 'fingerprint')} {where}"
         )
         if mover.unmatched:
             context.output.show(
@@ -134,7 +134,7 @@ def _try(context: Context, verb: str, records: Iterator[Record], count: int) -> 
     """Check the records, and return how many would be imported."""
     found = Counter[str]()
     with working("checking", count) as work:
-        context.so_far = lambda: f"{work} records checked, nothing moved"
+        context.so_far = lambda: f"{work.counted('record')} checked, nothing moved"
         for done, record in enumerate(checked(records)):
             found[record["kind"]] += len(record.get("members", "1"))
             if done % _PER_PROGRESS == 0:
@@ -309,7 +309,9 @@ def _report_identity(context: Context, identity: str) -> None:
 def _report_starts(context: Context, marks: Sequence[bytes]) -> None:
     spider = context.spider_class
     if marks:
-        context.output.show(f"{number(len(marks))} start URLs count as fetched; --starts-again fetches them again")
+        count = counted(len(marks), "start URL counts", "start URLs count")
+        them = "it" if len(marks) == 1 else "them"
+        context.output.show(f"{count} as fetched; --starts-again fetches {them} again")
     elif spider is not None and not _has_plain_start(spider) and not hasattr(spider, "redis_key"):
         context.output.show(
             f"start() of spider {spider.name!r} runs again: what it yields with dont_filter is fetched again"

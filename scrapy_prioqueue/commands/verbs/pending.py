@@ -113,7 +113,7 @@ def _run(context: Context, options: Namespace, found: Iterator[Stored], change: 
         # The requests are kept in a file, since there may be millions.
         with TemporaryFile() as file:
             with looking(context) as work:
-                context.so_far = lambda: f"{work} requests read, nothing {change.done}"
+                context.so_far = lambda: f"{work.counted('request')} read, nothing {change.done}"
                 count = _keep(file, found)
             if count:
                 confirm(context, options, change.question.format(number(count)))
@@ -138,7 +138,7 @@ def _change_found(context: Context, found: Iterator[Stored], change: _Change) ->
         work.note(work.done, doing=f"{number(done)} {change.done}, reading requests")
 
     with looking(context) as work:
-        context.so_far = lambda: f"{number(changed)} {change.done}, {work} requests read; {_AGAIN}"
+        context.so_far = lambda: f"{number(changed)} {change.done}, {work.counted('request')} read; {_AGAIN}"
         changed = change.apply(counted(), note)
     return count, changed
 

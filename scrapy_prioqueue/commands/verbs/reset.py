@@ -30,14 +30,14 @@ class ResetVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         shared = context.inspector.seen_of_others() if options.seen and context.inspector.state() is None else None
         if shared is not None:
-            what = f"forget the {number(shared)} fingerprints that frontiers share as {context.name!r}"
+            what = f"forget the {counted(shared, 'fingerprint')} that frontiers share as {context.name!r}"
             return self._run(context, options, f"{what} (PRIOQUEUE_SEEN_NAME)", 0)
         age_s = context.inspector.import_age_s() if options.all else None
         if age_s is not None:
             what = f"delete the import into {context.name!r}, which has been silent for {age_s:.0f} s"
             return self._run(context, options, what, 0)
         state, depth = context.state(), operator_of(context).depth()
-        waiting = f"{number(depth.pending)} pending and {number(depth.delayed)} delayed requests"
+        waiting = f"{number(depth.pending)} pending and {counted(depth.delayed, 'delayed request')}"
         seen = f"{counted(state.seen, 'fingerprint')} seen"
         if state.seen_name:
             seen += f" (those of frontier {state.seen_name!r}, PRIOQUEUE_SEEN_NAME, which others may share)"
@@ -47,7 +47,7 @@ class ResetVerb(Verb):
             what = f"delete {waiting}"
         else:
             kept = "" if state.seen_name else f"{seen}, "
-            what = f"delete {waiting}, {number(depth.leased)} leased ones, {kept}dead letters and counters"
+            what = f"delete {waiting}, {counted(depth.leased, 'leased one')}, {kept}dead letters and counters"
         return self._run(context, options, f"{what} of frontier {context.name!r}", depth.pending + depth.delayed)
 
     def _run(self, context: Context, options: Namespace, what: str, waiting: int) -> int:
@@ -59,8 +59,8 @@ class ResetVerb(Verb):
 def _reset(context: Context, options: Namespace, waiting: int) -> str:
     operator = operator_of(context)
     with working("dropping", waiting if options.queue else None) as work:
-        what = "requests" if options.queue else "keys"
-        context.so_far = lambda: f"{work} {what} deleted; the same command deletes the rest" if work.done else ""
+        what = "request" if options.queue else "key"
+        context.so_far = lambda: f"{work.counted(what)} deleted; the same command deletes the rest" if work.done else ""
         if options.seen:
             operator.forget_all(work.note)
             return "all fingerprints are forgotten"

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import add_limit
-from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, number
+from scrapy_prioqueue.commands.output import Cell, FittedTable, counted, duration, number
 from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.sharing import LIMITS
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
@@ -50,7 +50,7 @@ class SlotsVerb(Verb):
 def _shown(found: SlotsFound, sort: str, tiers: Sequence[str], now_ms: int) -> Iterator[RenderableType]:
     yield _table(found.slots, tiers, now_ms)
     if found.count > len(found.slots):
-        yield f"… and {number(found.count - len(found.slots))} more slots"
+        yield f"… and {counted(found.count - len(found.slots), 'more slot')}"
     if any(slot.closed_until_ms for slot in found.slots):
         yield CLOSED
     if found.sort != sort:

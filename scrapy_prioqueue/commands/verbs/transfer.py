@@ -46,7 +46,7 @@ class ExportVerb(Verb):
         total = status.left + status.counts["dead"]
         with opened(options.file, "wb") as file, working("exporting", total) as work:
             context.so_far = lambda: (
-                f"{work} requests written; the export is incomplete, and import rejects it: run export again"
+                f"{work.counted('request')} written; the export is incomplete, and import rejects it: run export again"
             )
             done = 0
             for done, record in enumerate(Exporter(context.link, context.name).records()):
@@ -54,7 +54,7 @@ class ExportVerb(Verb):
                 if done % _STEP == 0:
                     work.note(done)
         if options.file != "-":
-            context.output.show(f"{number(done + 1)} lines written to {options.file}")
+            context.output.show(f"{counted(done + 1, 'line')} written to {options.file}")
         return FINE
 
 
@@ -72,7 +72,7 @@ class ImportVerb(Verb):
         with _read(options.file) as file:
             size, read, count = os.fstat(file.fileno()).st_size, [0], 0
             with working("checking") as work:
-                context.so_far = lambda: f"{work} records checked, nothing imported"
+                context.so_far = lambda: f"{work.counted('record')} checked, nothing imported"
                 for count, _ in enumerate(checked(_records(file, read))):
                     if count % _STEP == 0:
                         work.note(count, part=read[0] / size)
@@ -82,8 +82,9 @@ class ImportVerb(Verb):
                 context.so_far = lambda: so_far(work, importer, context.name)
                 found = importer.run(_records(file, read), work.note)
         context.output.show(
-            f"{number(found.pending)} pending and {number(found.delayed)} delayed requests,"
-            f" {number(found.dead)} dead letters and {number(found.seen)} fingerprints are in frontier {context.name!r}"
+            f"{number(found.pending)} pending and {counted(found.delayed, 'delayed request')},"
+            f" {counted(found.dead, 'dead letter')} and {counted(found.seen, 'fingerprint')}"
+            f" are in frontier {context.name!r}"
         )
         return FINE
 
@@ -93,7 +94,7 @@ def so_far(work: Work, importer: Importer, name: str) -> str:
     if importer.has_left is None:
         return ""
     left = f"still there: {frontier_command('reset --all', name)} deletes it" if importer.has_left else "deleted again"
-    return f"{work} records read; the imported part is {left}"
+    return f"{work.counted('record')} read; the imported part is {left}"
 
 
 def _records(file: BinaryIO, read: list[int]) -> Iterator[dict[str, Any]]:

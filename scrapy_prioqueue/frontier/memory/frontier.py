@@ -39,6 +39,7 @@ from scrapy_prioqueue.frontier.memory.waits import waits_of
 from scrapy_prioqueue.frontier.policy import LimitsInForce
 from scrapy_prioqueue.frontier.policy_parts import PolicyChange, policy_warning
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage, Waits
+from scrapy_prioqueue.printable import how_often
 
 MOST_ATTEMPTS = 250
 """On a server attempts are stored in one byte."""
@@ -365,7 +366,7 @@ class MemoryFrontier(Frontier):
             store.give_back(held, was_attempt=True)
             store.lost_alone[lease_id] = alone
         else:
-            detail = f"leased {attempts} times and never acked; lost by {', '.join(lost_by)}"
+            detail = f"leased {how_often(attempts)} and never acked; lost by {', '.join(lost_by)}"
             self._bury(held, DEAD_BY_LEASE, detail, now_ms)
 
     def _serve(self, demand: Demand, now_ms: int) -> Served:

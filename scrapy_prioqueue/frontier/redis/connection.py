@@ -21,14 +21,22 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
 from scrapy_prioqueue.address import address_of, parse_address
-from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, SettingError
+from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable, SettingError
 from scrapy_prioqueue.frontier.redis.link import Command
 from scrapy_prioqueue.frontier.redis.locating import ClusterLocator, Locator, locator_of
 from scrapy_prioqueue.frontier.redis.options import always, merged, unusable
 from scrapy_prioqueue.frontier.redis.pool import FAILURES, OpenFirstPool
 from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, has_shard_channels, scripts_for
 from scrapy_prioqueue.frontier.redis.servers import ServerChanged, Servers
-from scrapy_prioqueue.frontier.redis.troubles import explained, is_displaced, is_forbidden, is_full, is_too_large
+from scrapy_prioqueue.frontier.redis.troubles import (
+    explained,
+    full,
+    is_displaced,
+    is_forbidden,
+    is_full,
+    is_too_large,
+    lacking_replicas,
+)
 from scrapy_prioqueue.frontier.redis.watch import Watch
 
 LOOKS = 10
@@ -454,11 +462,7 @@ class Connection:
 
     def _check_replicas(self, found: int, wanted: int) -> None:
         if found < wanted:
-            raise FrontierUnavailable(
-                self.address,
-                f"only {found} of {wanted} replicas (PRIOQUEUE_WAIT_REPLICAS) have the newest writes;"
-                " start or repair the replicas, or lower that setting",
-            )
+            raise FrontierUnavailable(self.address, lacking_replicas(found, wanted, "writes"))
 
     async def _call(self, connection: AbstractConnection, calls: Sequence[Call], wait_replicas: int) -> list[Any]:
         commands = [self._scripts[name].call(state_key, arguments) for name, state_key, arguments in calls]
@@ -484,7 +488,7 @@ class Connection:
         if not isinstance(reply, exceptions.RedisError):
             return reply
         if is_full(reply):
-            return FrontierFull(f"the server at {self.address} has reached its maxmemory: {reply}")
+            return full(self.address, reply)
         raise self.unavailable(reply) from reply
 
     async def _missing(self, connection: AbstractConnection) -> list[Script]:

@@ -12,7 +12,7 @@ from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import connection_name
 from scrapy_prioqueue.frontier.redis.scripts import Argument
-from scrapy_prioqueue.frontier.redis.troubles import is_displaced, is_forbidden, is_of_wrong_type
+from scrapy_prioqueue.frontier.redis.troubles import is_displaced, is_forbidden, is_of_wrong_type, lacking_replicas
 
 STREAM_FIELD = "item"
 """Field of a stream entry that contains the item."""
@@ -138,10 +138,7 @@ class RedisItems:
             return ItemRefused(node.unavailable(reply).why)
         if reply >= self._wait_replicas:
             return None
-        return ItemRefused(
-            f"only {reply} of {self._wait_replicas} replicas (PRIOQUEUE_WAIT_REPLICAS) have the newest items; start or"
-            " repair the replicas, or lower that setting"
-        )
+        return ItemRefused(lacking_replicas(reply, self._wait_replicas, "items"))
 
     def _commands(
         self, entries: Sequence[ItemData], indexes: Iterable[int]

@@ -26,6 +26,7 @@ from scrapy_prioqueue.frontier.redis.options import blocking_options, unusable
 from scrapy_prioqueue.frontier.redis.troubles import (
     NotAServer,
     explained,
+    full,
     is_displaced,
     is_forbidden,
     is_full,
@@ -223,7 +224,7 @@ class Link:
         self._note(error)
         error = self._sentinels_error(error)
         if is_full(error):
-            return FrontierFull(f"the server at {self.address} has reached its maxmemory: {error}")
+            return full(self.address, error)
         return explained(error, self.address, has_worked=self._has_worked)
 
     def _note(self, error: BaseException) -> None:

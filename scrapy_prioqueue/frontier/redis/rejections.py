@@ -13,6 +13,7 @@ from scrapy_prioqueue.frontier.base import FrontierConfig
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.wire import decoded
 from scrapy_prioqueue.hints import evict_command, frontier_command
+from scrapy_prioqueue.printable import counted
 
 CLEAR, WAIT, ENDED, ALIVE, UNFINISHED, LAYOUT, TIERS, SHAPE = range(10, 18)
 IMPORTING, OVER, POLICY, ELSEWHERE = 19, 20, 21, 22
@@ -50,7 +51,8 @@ def rejection_of(config: FrontierConfig, reply: Sequence[Any], *, layout: str) -
     if code == ELSEWHERE:
         return NotPermitted(
             f"PRIOQUEUE_SEEN_NAME, or SCHEDULER_DUPEFILTER_KEY, is {config.seen_name!r}, but frontier {name!r} stores"
-            f" {details[0]} fingerprints of a moved crawl itself: remove the setting until this crawl has ended"
+            f" {counted(details[0], 'fingerprint')} of a moved crawl itself: remove the setting until this crawl has"
+            " ended"
         )
     if code == OVER:
         return CrawlEnded(f"the crawl of frontier {name!r} is over")
@@ -113,7 +115,7 @@ def _other_shape(config: FrontierConfig, details: Sequence[Any]) -> str:
 def _other_tiers(config: FrontierConfig, details: Sequence[Any]) -> str:
     tiers, pending, leased, others = details
     if pending + leased:
-        what = f"holds {pending} pending and {leased} leased requests in"
+        what = f"holds {pending} pending and {counted(leased, 'leased request')} in"
     else:
         names = ", ".join(sorted(other.decode() for other in others))
         what = f"has other living workers ({names}) with"

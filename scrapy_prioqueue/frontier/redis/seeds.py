@@ -10,12 +10,12 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable
+from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.clock import read_clock
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.scripts import guarded, text_of
-from scrapy_prioqueue.frontier.redis.troubles import is_cluster, is_forbidden, is_full, is_moved
+from scrapy_prioqueue.frontier.redis.troubles import full, is_cluster, is_forbidden, is_full, is_moved
 from scrapy_prioqueue.frontier.redis.wire import pieces
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore, Taken
 
@@ -200,7 +200,7 @@ class RedisSeeds(SeedStore):
         except FrontierUnavailable as error:
             cause = error.__cause__
             if cause is not None and is_full(cause):
-                raise FrontierFull(f"the server at {connection.address} has reached its maxmemory") from error
+                raise full(connection.address, cause) from error
             if is_forbidden(cause):
                 rules = self._keys[key].acl_rules
                 why = f"{cause}; give the Redis user access to the seeds: ACL SETUSER <user> {rules}"

@@ -11,8 +11,8 @@ from typing import Any
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError, ResponseError
 
-from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
-from scrapy_prioqueue.printable import in_a_line
+from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable
+from scrapy_prioqueue.printable import counted, in_a_line
 
 ACL_RULES = (
     "~{prioqueue:* resetchannels &{prioqueue:* +@read +@write +@scripting +@pubsub +@connection"
@@ -326,6 +326,23 @@ def is_cut_off(error: BaseException | None) -> bool:
 def is_of_wrong_type(error: BaseException | None) -> bool:
     """Return whether a command was refused because a key has another type than it needs."""
     return "WRONGTYPE" in str(error)
+
+
+def full(address: str, error: object) -> FrontierFull:
+    """Return the error for a write that a server without free memory has refused."""
+    return FrontierFull(f"the server at {address} has reached its maxmemory: {error}")
+
+
+def lacking_replicas(found: int, wanted: int, what: str) -> str:
+    """Return why a write to too few replicas doesn't count.
+
+    Args:
+        what: was written, in the plural.
+    """
+    return (
+        f"only {found} of {counted(wanted, 'replica')} (PRIOQUEUE_WAIT_REPLICAS) got the newest {what};"
+        " start or repair the replicas, or lower that setting"
+    )
 
 
 def is_full(error: BaseException) -> bool:

@@ -16,19 +16,19 @@ from scrapy_prioqueue.hints import evict_command, frontier_command
 from scrapy_prioqueue.printable import counted
 
 MISPLACED: Mapping[Misplacement, str] = {
-    "unreachable": "have requests but are in no lane",
-    "twice": "wait for their limits but are in a lane, too",
-    "empty": "are in a lane but have no requests",
+    "unreachable": "{} with requests, but in no lane",
+    "twice": "{} waiting for limits, but in a lane, too",
+    "empty": "{} in a lane without requests",
 }
-"""Descriptions of misplaced slots."""
+"""Descriptions of misplaced slots; `{}` is their number."""
 
 HALVES = {
-    "leased": "leases without an expiry",
-    "leases": "expiries without a lease",
-    "dead": "dead letters without a time of death",
-    "died": "times of death without a dead letter",
+    "leased": ("lease without an expiry", "leases without an expiry"),
+    "leases": ("expiry without a lease", "expiries without a lease"),
+    "dead": ("dead letter without a time of death", "dead letters without a time of death"),
+    "died": ("time of death without a dead letter", "times of death without a dead letter"),
 }
-"""Descriptions of members without a counterpart, by the key's noun."""
+"""Members without a counterpart, by the key's noun, in the singular and the plural."""
 
 EXAMPLES = 3
 MOST_NAMED = 10
@@ -89,7 +89,8 @@ def _foreign(keys: KeysFound) -> Iterator[Finding]:
     for key, kind in keys.foreign[:MOST_NAMED]:
         yield Finding("keys", "wrong", f"{key} is a {kind}, which no worker can use", remedy)
     if more := len(keys.foreign[MOST_NAMED:]):
-        yield Finding("keys", "wrong", f"{more:,} more keys have another type", remedy)
+        what = counted(more, "more key has", "more keys have")
+        yield Finding("keys", "wrong", f"{what} another type", remedy)
 
 
 def _layout(state: State) -> Finding:
@@ -126,8 +127,8 @@ def _phase(inspector: Inspector, state: State) -> Iterator[Finding]:
 
 def _lost(state: State) -> Iterator[Finding]:
     if state.seen_mode == "bloom":
-        lost = round(state.seen_lost)
-        text = f"a Bloom filter of {state.seen:,} fingerprints: about {lost:,} new pages were taken for duplicates"
+        lost = counted(round(state.seen_lost), "new page was", "new pages were")
+        text = f"a Bloom filter of {counted(state.seen, 'fingerprint')}: about {lost} taken for duplicates"
         yield Finding("seen", "note", text, "with PRIOQUEUE_SEEN = 'compact' or 'exact' none are")
 
 
@@ -193,9 +194,9 @@ def _unread(inspector: Inspector, seeds_keys: Sequence[str]) -> Iterator[Finding
     if not unread or not (is_at_limit or policy.is_memory_high):
         return
     wait_s = (status.idle_until_ms - status.now_ms) / 1000
+    requests = "the only request" if status.left == 1 else f"all {counted(status.left, 'request')}"
     text = (
-        f"all {status.left:,} requests of the frontier must wait for at least {wait_s:,.0f} s;"
-        f" not read meanwhile: {' and '.join(unread)}"
+        f"{requests} of the frontier must wait for at least {wait_s:,.0f} s; not read meanwhile: {' and '.join(unread)}"
     )
     why = (
         f"raise PRIOQUEUE_PENDING_LIMIT, {policy.pending_limit:,}, for all workers"
@@ -256,12 +257,12 @@ def _keys(audit: Audit, keys: KeysFound) -> Iterator[Finding]:
         yield from _slots(slots, MISPLACED[what])
     for noun, surplus in audit.halves().items():
         if surplus > 0:
-            yield Finding("keys", "wrong", f"{surplus:,} {HALVES[noun]}", REBUILD)
+            yield Finding("keys", "wrong", counted(surplus, *HALVES[noun]), REBUILD)
 
 
 def _slots(slots: Sequence[bytes], what: str) -> Iterator[Finding]:
     if slots:
-        text = f"{len(slots):,} slots {what}: {_some([decoded(slot) for slot in slots])}"
+        text = f"{what.format(counted(len(slots), 'slot'))}: {_some([decoded(slot) for slot in slots])}"
         yield Finding("slots", "wrong", text, "push a request with that slot, which repairs it")
 
 

@@ -12,6 +12,7 @@ from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT
 from scrapy_prioqueue.frontier.seen import IDENTITIES
+from scrapy_prioqueue.printable import counted
 from scrapy_prioqueue.rank import MAX_TIERS
 
 VERSION = 1
@@ -62,7 +63,8 @@ def checked(records: Iterable[Record]) -> Iterator[Record]:
         elif record.get("kind") == "end":
             _check_fields(line, "end", record, {"records": _whole(0)})
             if record["records"] != line - 2:
-                raise PrioQueueError(f"the export had {record['records']} records, but {line - 2} were read")
+                had, read = counted(record["records"], "record"), counted(line - 2, "was read", "were read")
+                raise PrioQueueError(f"the export had {had}, but {read}")
             return
         else:
             kind = record.get("kind")
@@ -211,7 +213,7 @@ def _bucket(levels: int) -> Check:
     def check(value: Any) -> None:
         _text(_NAME, r"\d{1,3}:\d{1,15}")(value)
         if int(value.partition(":")[0]) >= levels:
-            raise ValueError(f"there are {levels} levels")
+            raise ValueError(f"its level must be below {levels}")
 
     return check
 

@@ -28,7 +28,8 @@ function lib.give_back_lost(id, lease, max_attempts, is_alone) -- seldom
   else
     lib.drop_lease(id, lease)
     lib.hold(lease.payload, -1)
-    local detail = "leased " .. lease.attempts .. " times and never acked; lost by " .. workers
+    local times = lease.attempts == 1 and "once" or lease.attempts .. " times"
+    local detail = "leased " .. times .. " and never acked; lost by " .. workers
     lib.bury(id, lease, "lease", detail, "", workers)
   end
 end
