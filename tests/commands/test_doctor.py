@@ -155,12 +155,8 @@ def test_silent_and_living_workers(run: Run, backend: RedisBackend, client: Any,
     ("change", "topic", "text"),
     [
         pytest.param(("HINCRBY", "stats", "done", 1), "counters", "10 accepted, but 11", id="counters"),
-        pytest.param(
-            ("DEL", "queue:a.example"), "slots", "1 slot in a lane without requests: a", id="queue-gone"
-        ),
-        pytest.param(
-            ("HDEL", "turns", "a.example"), "slots", "with requests, but in no lane: a", id="turn-gone"
-        ),
+        pytest.param(("DEL", "queue:a.example"), "slots", "1 slot in a lane without requests: a", id="queue-gone"),
+        pytest.param(("HDEL", "turns", "a.example"), "slots", "with requests, but in no lane: a", id="turn-gone"),
         pytest.param(("ZADD", "leases", 1, "x"), "keys", "1 expiry without a lease", id="expiry-alone"),
         pytest.param(("HSET", "leased", "x", "y"), "keys", "1 lease without an expiry", id="lease-alone"),
         pytest.param(("ZADD", "died", 1, "x"), "keys", "1 time of death", id="death-alone"),
