@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from redis.asyncio import Redis
-
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command
 
@@ -22,15 +20,6 @@ def clock_of(server_time: Sequence[int], known: Sequence[bytes | None], heard: S
     seconds, micros = server_time
     ahead_ms, read_ms = (int(value or 0) for value in known)
     return max(seconds * 1000 + micros // 1000 + ahead_ms, read_ms, *(int(at) for _, at in heard))
-
-
-async def read_clock(client: Redis, *, keys: Keys) -> int:
-    """Return the time in milliseconds, over an asynchronous connection."""
-    pipeline = client.pipeline(transaction=False)
-    pipeline.time()
-    pipeline.hmget(keys.state, ["clock_ahead_ms", "clock_ms"])
-    pipeline.zrange(keys.workers, -1, -1, withscores=True)
-    return clock_of(*await pipeline.execute())
 
 
 def newest_ms(heard: Any) -> float:

@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from functools import partial
 from inspect import Parameter, signature
 from types import TracebackType
 from typing import Any
@@ -22,7 +21,7 @@ from redis.exceptions import ResponseError
 
 from scrapy_prioqueue.address import address_of, parse_address
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable, SettingError
-from scrapy_prioqueue.frontier.redis.link import Command
+from scrapy_prioqueue.frontier.redis.link import KEYS_PER_SCAN, Command, pipeline_of
 from scrapy_prioqueue.frontier.redis.locating import ClusterLocator, Locator, locator_of
 from scrapy_prioqueue.frontier.redis.options import always, merged, unusable
 from scrapy_prioqueue.frontier.redis.pool import FAILURES, OpenFirstPool
@@ -323,7 +322,8 @@ class Connection:
     async def info(self, section: str) -> dict[str, Any] | None:
         """Return a section of the server's `INFO`, None if the user may not use that."""
         try:
-            found: dict[str, Any] = await self.ask(lambda client: client.info(section))
+            found: dict[str, Any]
+            (found,) = await self.pipe(("INFO", section))
         except FrontierUnavailable as error:
             if is_forbidden(error.__cause__):
                 return None
@@ -346,6 +346,18 @@ class Connection:
         self._has_worked = True
         return found
 
+    async def pipe(self, *commands: Command) -> list[Any]:
+        """Run commands in one round trip and return their replies.
+
+        Raises:
+            FrontierUnavailable: as `ask`.
+        """
+        answers = await self.replies(*commands)
+        for answer in answers:
+            if isinstance(answer, exceptions.RedisError):
+                raise self.unavailable(answer) from answer
+        return answers
+
     async def attempt(self, *commands: Command) -> list[Any]:
         """Run commands in one round trip and return their replies; a refused command's is an exception.
 
@@ -365,14 +377,7 @@ class Connection:
             FrontierUnavailable: the connection failed; some may have been executed.
         """
 
-        async def run(client: Redis) -> list[Any]:
-            pipeline = client.pipeline(transaction=False)
-            for command in commands:
-                pipeline.execute_command(*command)
-            found: list[Any] = await pipeline.execute(raise_on_error=False)
-            return found
-
-        answers: list[Any] = await self.ask(run)
+        answers: list[Any] = await self.ask(lambda client: pipeline_of(client, commands).execute(raise_on_error=False))
         return answers
 
     @asynccontextmanager
@@ -507,7 +512,7 @@ class Connection:
         """Iterate over the matching keys, in the batches that the server returns."""
         cursor = 0
         while True:
-            cursor, keys = await self.ask(partial(_scan, cursor=cursor, pattern=pattern))
+            ((cursor, keys),) = await self.pipe(("SCAN", cursor, "MATCH", pattern, "COUNT", KEYS_PER_SCAN))
             yield keys
             if not cursor:
                 return
@@ -572,10 +577,6 @@ class Connection:
 
 def _seconds(limit: Any) -> float | None:
     return None if limit is None else float(limit)
-
-
-async def _scan(client: Redis, *, cursor: int, pattern: str) -> Any:
-    return await client.scan(cursor, match=pattern, count=500)
 
 
 def parse_version(text: str) -> tuple[int, ...]:

@@ -6,11 +6,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from math import ceil
 from typing import Any, TypeVar
-
-from redis.asyncio import Redis
 
 from scrapy_prioqueue.errors import (
     CrawlEnded,
@@ -168,7 +165,7 @@ class RedisFrontier(Frontier):
         await self._connection.open()
         if self.config.wait_replicas:
             # Otherwise only the first commit would be refused.
-            await self._connection.ask(lambda client: client.wait(0, 1))
+            await self._connection.pipe(("WAIT", 0, 1))
         warnings = await server_warnings(self._connection, has_memory_mark=self.config.policy.memory_high_water > 0)
         self._applied = 0
         self._session.begin()
@@ -315,7 +312,7 @@ class RedisFrontier(Frontier):
 
     async def _policy_warnings(self) -> Sequence[str]:
         """Return the warning about a worker that has joined with another policy than the one in force."""
-        text = await self._connection.ask(lambda client: client.hget(self._keys.state, "policy_change"))
+        (text,) = await self._connection.pipe(("HGET", self._keys.state, "policy_change"))
         change = read_policy_change(text or b"")
         return [] if change is None else [policy_warning(change, self.config.worker, self.config.name)]
 
@@ -458,11 +455,11 @@ class RedisFrontier(Frontier):
     async def pending(self, slot: str, first: int, limit: int) -> Sequence[Lease]:
         queue = self._keys.queue(encoded(slot))
         last = first + limit - 1
-        found = await self._connection.ask(lambda client: client.zrange(queue, first, last, withscores=True))
+        (found,) = await self._connection.pipe(("ZRANGE", queue, first, last, "WITHSCORES"))
         return [Lease(ID.unpack(member[:8])[0], member[8], int(rank), slot, member[9:]) for member, rank in found]
 
     async def workers(self) -> Sequence[str]:
-        found = await self._connection.ask(lambda client: client.zrange(self._keys.workers, 0, -1, withscores=True))
+        (found,) = await self._connection.pipe(("ZRANGE", self._keys.workers, 0, -1, "WITHSCORES"))
         # The time isn't read: the worker heard of last, perhaps this one, was heard of about now.
         since_ms = newest_ms(found) - self._session.ttl_ms
         return [name.decode() for name, heard_ms in found if heard_ms >= since_ms]
@@ -471,18 +468,15 @@ class RedisFrontier(Frontier):
         return self._orders.limits()
 
     async def limits_in_force(self) -> LimitsInForce:
-        policy, heard, closed = await self._connection.ask(self._limits_in_force)
+        policy, heard, closed = await self._connection.pipe(
+            ("HGET", self._keys.state, "policy"),
+            ("ZRANGE", self._keys.workers, -1, -1, "WITHSCORES"),
+            ("ZREVRANGE", self._keys.of("closed"), 0, MOST_CLOSED - 1, "WITHSCORES"),
+        )
         are_known = policy is not None and policy.decode() == self._session.policy_digest
         # The worker heard of last was heard of a moment ago, so pauses may seem longer by that.
         now_ms = newest_ms(heard)
         return LimitsInForce(are_known, {decoded(name): ceil(at - now_ms) for name, at in closed if at > now_ms})
-
-    async def _limits_in_force(self, client: Redis) -> Any:
-        pipeline = client.pipeline(transaction=False)
-        pipeline.hget(self._keys.state, "policy")
-        pipeline.zrange(self._keys.workers, -1, -1, withscores=True)
-        pipeline.zrevrange(self._keys.of("closed"), 0, MOST_CLOSED - 1, withscores=True)
-        return await pipeline.execute()
 
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
         if self._session.has_changed:
@@ -572,17 +566,11 @@ class RedisFrontier(Frontier):
     async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
         found: list[DeadLetter] = []
         for first, last in DIED_RANGES.values() if limit > 0 else ():
-            newest = partial(self._newest_letters, first=first, last=last, limit=limit)
-            if ids := await self._connection.ask(newest):
-                values = await self._connection.ask(partial(self._letters, ids=ids))
+            (ids,) = await self._connection.pipe(("ZREVRANGEBYSCORE", self._keys.died, last, first, "LIMIT", 0, limit))
+            if ids:
+                (values,) = await self._connection.pipe(("HMGET", self._keys.dead, *ids))
                 found += [read_dead_letter(key, value) for key, value in zip(ids, values, strict=True) if value]
         return sorted(found, key=lambda letter: letter.died_ms, reverse=True)[: max(0, limit)]
-
-    async def _newest_letters(self, client: Redis, *, first: int, last: int, limit: int) -> Any:
-        return await client.zrevrangebyscore(self._keys.died, last, first, start=0, num=limit)
-
-    async def _letters(self, client: Redis, *, ids: Sequence[bytes]) -> Any:
-        return await client.hmget(self._keys.dead, list(ids))
 
     async def listen(self, ring: Callable[[], object]) -> None:
         await self._connection.listen(self._keys.bell, ring)
@@ -597,7 +585,8 @@ class RedisFrontier(Frontier):
         )
 
     async def count_letters(self) -> int:
-        return int(await self._connection.ask(lambda client: client.zcard(self._keys.died)))
+        (count,) = await self._connection.pipe(("ZCARD", self._keys.died))
+        return int(count)
 
     async def close(self) -> None:
         await self._recorder.close()
@@ -610,7 +599,7 @@ class RedisFrontier(Frontier):
         recovered = 0
         buried: list[DeadLetter] = []
         for ids in pieces(lost, _IDS_PER_RECOVER):
-            expiries = await self._connection.ask(partial(self._expiries, ids=ids))
+            (expiries,) = await self._connection.pipe(("ZMSCORE", self._keys.leases, *ids))
             pairs = [part for key, at in zip(ids, expiries, strict=True) if at for part in (key, int(at))]
             reply = await self._session.call("recover", (*self._session.arguments(), max_attempts, *pairs))
             if reply[0] == OK:
@@ -622,9 +611,6 @@ class RedisFrontier(Frontier):
         worker = self.config.worker.encode()
         found = await leases_by_worker(self._connection, self._keys, {worker})
         return set(found.get(worker, ()))
-
-    async def _expiries(self, client: Redis, *, ids: Sequence[bytes]) -> Any:
-        return await client.zmscore(self._keys.leases, list(ids))  # type: ignore[arg-type]
 
 
 def _is_out_of_touch(replies: Sequence[Any], *, has_lease: bool) -> bool:

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
-
-from redis.asyncio import Redis
 
 from scrapy_prioqueue.frontier.base import DeadLetter, FrontierConfig
 from scrapy_prioqueue.frontier.processes import is_gone
@@ -40,7 +36,7 @@ async def take_from_gone(
 ) -> Evicted:
     """End the leases of ended workers as their expiry would, forget the workers, and add all that to `taken`."""
     # The sessions are read first: a worker that begins another one after that is not evicted.
-    sessions, infos = await connection.ask(partial(_both, names=(keys.sessions, keys.of("info"))))
+    sessions, infos = await connection.pipe(("HGETALL", keys.sessions), ("HGETALL", keys.of("info")))
     own = config.worker.encode()
     gone = {
         name: sessions[name]
@@ -69,26 +65,15 @@ async def leases_by_worker(
     """Return (id, attempt) of all leases of some workers, in no order."""
     names = sorted(workers)
     found: dict[bytes, Sequence[tuple[bytes, int]]] = {}
-    granted = await connection.ask(lambda client: client.hmget(keys.of("granted"), names))
+    (granted,) = await connection.pipe(("HMGET", keys.of("granted"), *names))
     for name, text in zip(names, granted, strict=True):
         ids = sorted({text[at : at + 8] for at in range(0, len(text or b""), 8)})
         leases: list[tuple[bytes, int]] = []
         for part in pieces(ids, _LEASES_PER_CALL):
-            values = await connection.ask(partial(_leased, key=keys.leased, ids=part))
+            (values,) = await connection.pipe(("HMGET", keys.leased, *part))
             for lease_id, value in zip(part, values, strict=True):
                 lease = None if value is None else read_lease(value)
                 if lease is not None and lease.worker == name:
                     leases.append((lease_id, lease.attempt))
         found[name] = leases
     return found
-
-
-async def _both(client: Redis, *, names: Sequence[str]) -> Any:
-    pipeline = client.pipeline(transaction=False)
-    for name in names:
-        pipeline.hgetall(name)
-    return await pipeline.execute()
-
-
-async def _leased(client: Redis, *, key: str, ids: Sequence[bytes]) -> Any:
-    return await client.hmget(key, list(ids))

@@ -261,7 +261,7 @@ class Link:
         """
         if commands and is_transaction:
             try:
-                transaction: list[Any] = self.ask(lambda client: _pipeline(client, commands, True).execute())
+                transaction: list[Any] = self.ask(lambda client: pipeline_of(client, commands, True).execute())
                 return transaction
             except (FrontierRefused, FrontierFull) as error:
                 # This user may not use transactions, or the server is full: it refuses MULTI even for commands that
@@ -339,7 +339,7 @@ class Link:
         """
 
         def run(client: Any) -> Any:
-            return _pipeline(client, commands, False).execute(raise_on_error=False)
+            return pipeline_of(client, commands).execute(raise_on_error=False)
 
         found: list[Any] = self.ask(run)
         if found and all(map(self._is_elsewhere, found)):
@@ -364,7 +364,8 @@ class Link:
             self.client.connection_pool.disconnect()
 
 
-def _pipeline(client: Any, commands: Iterable[Command], is_transaction: bool) -> Any:
+def pipeline_of(client: Any, commands: Iterable[Command], is_transaction: bool = False) -> Any:
+    """Return a pipeline with these commands, of a client that blocks or one of asyncio."""
     pipeline = client.pipeline(transaction=is_transaction)
     for command in commands:
         # redis-py needs this option to make pairs of the reply.

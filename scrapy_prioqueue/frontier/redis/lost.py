@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any
-
-from redis.asyncio import Redis
+from collections.abc import Mapping
 
 from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.kept import Kept, read_kept
@@ -33,26 +29,20 @@ async def take_lost(
 
 
 async def _take_lost(connection: Connection, keys: Keys, ttl_ms: int, replaced: str | None) -> Mapping[str, Kept]:
-    found = await connection.ask(lambda client: client.hgetall(keys.of("kept")))
+    (found,) = await connection.pipe(("HGETALL", keys.of("kept")))
     if not found:
         return {}
     names = list(found)
-    heard = await connection.ask(partial(_heard, keys=keys, names=names))
-    now_ms = newest_ms(await connection.ask(lambda client: client.zrange(keys.workers, -1, -1, withscores=True)))
+    heard, newest = await connection.pipe(
+        ("ZMSCORE", keys.workers, *names), ("ZRANGE", keys.workers, -1, -1, "WITHSCORES")
+    )
+    now_ms = newest_ms(newest)
     lost = {}
     for name, at in zip(names, heard, strict=True):
         worker = decoded(name)
         is_lost = at is None or at < now_ms - ttl_ms / 2 or worker == replaced
-        if is_lost and await connection.ask(partial(_drop, keys=keys, name=name)):
+        if is_lost and await connection.pipe(("HDEL", keys.of("kept"), name)) == [1]:
             kept = read_kept(found[name])
             if kept.requests:
                 lost[worker] = kept
     return lost
-
-
-async def _heard(client: Redis, *, keys: Keys, names: Sequence[bytes]) -> Any:
-    return await client.zmscore(keys.workers, list(names))  # type: ignore[arg-type]
-
-
-async def _drop(client: Redis, *, keys: Keys, name: bytes) -> Any:
-    return await client.hdel(keys.of("kept"), name)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from redis.asyncio import Redis
-
 from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable
 from scrapy_prioqueue.frontier.base import FrontierConfig, Report
 from scrapy_prioqueue.frontier.redis.connection import Connection
@@ -56,7 +54,7 @@ class Recorder:
         session, figures = self._session, report.figures
         if self._crawl[0] != session.epoch:
             # A worker without an id of its own joins a crawl with any id.
-            crawl_id = await self._connection.ask(lambda client: client.hget(self._keys.state, "crawl_id"))
+            (crawl_id,) = await self._connection.pipe(("HGET", self._keys.state, "crawl_id"))
             self._crawl = (session.epoch, decoded(crawl_id or b""))
         record, stats = self._json(figures), stats_json(report.stats)
         fields = (
@@ -93,7 +91,7 @@ class Recorder:
     async def totals(self) -> FleetTotals | None:
         """Return the totals of all runs of this crawl, which have ended; None if they can't be read."""
         try:
-            ids, runs, stats, dropped = await self._connection.ask(self._read_all)
+            ids, runs, stats, dropped = await self._read_all()
         except FrontierUnavailable:
             return None
         found = [
@@ -104,17 +102,16 @@ class Recorder:
         ]
         return totals_of([run for run, _ in found], [numbers for _, numbers in found], read_dropped(dropped))
 
-    async def _read_all(self, client: Redis) -> tuple[Any, Any, Any, Any]:
+    async def _read_all(self) -> tuple[Any, Any, Any, Any]:
         since_ms, of = self._session.created_ms, self._keys.of
-        ids: Any = await client.zrange(of("ran"), since_ms, "+inf", byscore=True, withscores=True)
+        (ids,) = await self._connection.pipe(("ZRANGEBYSCORE", of("ran"), since_ms, "+inf", "WITHSCORES"))
         names = [run_id for run_id, _ in ids]
         if not names:
             return (), (), (), None
-        pipeline = client.pipeline(transaction=False)
-        pipeline.hmget(of("runs"), names)
-        pipeline.hmget(of("numbers"), names)
-        pipeline.hget(of("history"), "dropped")
-        return ids, *await pipeline.execute()
+        runs, stats, dropped = await self._connection.pipe(
+            ("HMGET", of("runs"), *names), ("HMGET", of("numbers"), *names), ("HGET", of("history"), "dropped")
+        )
+        return ids, runs, stats, dropped
 
     async def close(self) -> None:
         """Close the connection."""

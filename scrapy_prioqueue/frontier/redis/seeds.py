@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Awaitable, Iterable, Sequence
 from itertools import groupby
 from secrets import token_hex
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
-from scrapy_prioqueue.frontier.redis.clock import read_clock
+from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.scripts import guarded, text_of
@@ -131,7 +130,7 @@ class RedisSeeds(SeedStore):
         """Return entries taken by calls whose replies were lost."""
         found = []
         for key, names in self._keys.items():
-            values = await self._ask(key, partial(_hgetall, taken=names.taken(self._worker)))
+            values = await self._read(key, "HGETALL", names.taken(self._worker))
             for token in self._sorted(values):
                 if token.startswith(self._nonce) and (key, token) not in self._held:
                     found.append(Seed(key, token, values[token.encode()].partition(b" ")[2]))
@@ -149,7 +148,7 @@ class RedisSeeds(SeedStore):
         """Put back the entries of lost workers; return whether living ones hold entries, and how many were put back."""
         others_hold, given_back = False, 0
         for key, names in self._keys.items():
-            members = await self._ask(key, partial(_smembers, takers=names.takers))
+            members = await self._read(key, "SMEMBERS", names.takers)
             others = {member.decode() for member in members} - {self._worker}
             living = await self._living() if others else frozenset()
             others_hold = others_hold or bool(others & living)
@@ -158,13 +157,12 @@ class RedisSeeds(SeedStore):
         return others_hold, given_back
 
     async def _living(self) -> frozenset[str]:
-        oldest = await self._home.ask(partial(read_clock, keys=self._frontier)) - self._ttl_ms
-        found = await self._home.ask(lambda client: client.zrangebyscore(self._frontier.workers, oldest, "+inf"))
+        oldest = clock_of(*await self._home.pipe(*clock_questions(self._frontier))) - self._ttl_ms
+        (found,) = await self._home.pipe(("ZRANGEBYSCORE", self._frontier.workers, oldest, "+inf"))
         return frozenset(worker.decode() for worker in found)
 
     async def _tokens(self, key: str, worker: str) -> list[str]:
-        taken = self._keys[key].taken(worker)
-        return self._sorted(await self._ask(key, lambda client: client.hkeys(taken)))
+        return self._sorted(await self._read(key, "HKEYS", self._keys[key].taken(worker)))
 
     def _sorted(self, tokens: Iterable[bytes]) -> list[str]:
         def place(token: str) -> tuple[str, int]:
@@ -183,9 +181,14 @@ class RedisSeeds(SeedStore):
     async def _run(self, name: str, key: str, worker: str, arguments: Sequence[Any]) -> Any:
         names = self._keys[key]
         keys = [names.source, names.taken(worker), names.takers]
-        return await self._ask(
-            key, lambda client: self._script(client, name)(keys=keys, args=[worker, *arguments], client=client)
+        reply = self._nodes[key].ask(
+            lambda client: self._script(client, name)(keys=keys, args=[worker, *arguments], client=client)
         )
+        return await self._reply(key, reply)
+
+    async def _read(self, key: str, command: str, name: str) -> Any:
+        (found,) = await self._reply(key, self._nodes[key].pipe((command, name)))
+        return found
 
     def _script(self, client: Redis, name: str) -> Any:
         if name not in self._scripts:
@@ -193,10 +196,10 @@ class RedisSeeds(SeedStore):
             self._scripts[name] = client.register_script(guarded(text) if self._home.in_cluster else text)
         return self._scripts[name]
 
-    async def _ask(self, key: str, command: Callable[[Redis], Any]) -> Any:
+    async def _reply(self, key: str, reply: Awaitable[Any]) -> Any:
         connection = self._nodes[key]
         try:
-            return await connection.ask(command)
+            return await reply
         except FrontierUnavailable as error:
             cause = error.__cause__
             if cause is not None and is_full(cause):
@@ -208,11 +211,3 @@ class RedisSeeds(SeedStore):
             if is_moved(cause) and not is_cluster(connection.address):
                 raise FrontierRefused(connection.address, f"the key of seeds {key}: {error.why}") from error
             raise
-
-
-async def _hgetall(client: Redis, *, taken: str) -> Any:
-    return await client.hgetall(taken)
-
-
-async def _smembers(client: Redis, *, takers: str) -> Any:
-    return await client.smembers(takers)

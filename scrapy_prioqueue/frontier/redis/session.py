@@ -237,10 +237,9 @@ class Session:
 
     async def look_up(self) -> Known:
         fields = ["epoch", "created_ms", "phase", f"evicted:{self._config.worker}"]
-        epoch, created_ms, phase, evicted_at = await self._connection.ask(
-            lambda client: client.hmget(self._keys.state, fields)
+        (epoch, created_ms, phase, evicted_at), session = await self._connection.pipe(
+            ("HMGET", self._keys.state, *fields), ("HGET", self._keys.sessions, self._config.worker)
         )
-        session = await self._connection.ask(lambda client: client.hget(self._keys.sessions, self._config.worker))
         is_ours = created_ms == self._created_ms
         is_later = epoch is not None and int(epoch) > int(self.epoch)
         if not is_ours or session is None:
@@ -269,7 +268,7 @@ class Session:
         Raises:
             NotPermitted: another process has changed the session.
         """
-        session = await self._connection.ask(lambda client: client.hget(self._keys.sessions, self._config.worker))
+        (session,) = await self._connection.pipe(("HGET", self._keys.sessions, self._config.worker))
         nonce = "" if session is None else session.rpartition(b":")[0].decode()
         if self._is_own(nonce) and nonce != self._nonce:
             self._nonce = nonce
@@ -280,7 +279,7 @@ class Session:
 
     async def _is_of_earlier_process(self) -> bool:
         """Return whether the process that the server knows under this worker's id joined before this one."""
-        info = await self._connection.ask(lambda client: client.hget(self._keys.of("info"), self._config.worker))
+        (info,) = await self._connection.pipe(("HGET", self._keys.of("info"), self._config.worker))
         return int(read_info(info).get("joined_ms", self._joined_ms)) < self._joined_ms
 
     def superseded(self) -> NotPermitted:
@@ -340,7 +339,7 @@ class Session:
             NotPermitted: they are in filters of RedisBloom.
         """
         home = self._keys if self._config.seen_name is None else Keys(self._config.seen_name)
-        shape = await self._connection.ask(lambda client: client.hget(home.state, "seen_shape"))
+        (shape,) = await self._connection.pipe(("HGET", home.state, "seen_shape"))
         if shape is not None and needs_filters(shape.decode()):
             raise NotPermitted(f"frontier {self._config.name!r} can't be joined: {NO_FILTERS}")
 
@@ -375,7 +374,7 @@ class Session:
 
     async def clear(self, scope: str) -> bool:
         """Drop the keys of a scope; return False if another worker has taken the clearing over."""
-        fields = await self._connection.ask(lambda client: client.hmget(self._keys.state, list(FIELDS)))
+        (fields,) = await self._connection.pipe(("HMGET", self._keys.state, *FIELDS))
         clearing = Clearing(self._keys, self._config.worker, scope, fields, self.now)
         if clearing.must_scan:
             async for found in self._connection.scan(self._keys.pattern()):
