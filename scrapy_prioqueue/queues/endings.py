@@ -18,7 +18,6 @@ from scrapy.http import Response
 from twisted.python.failure import Failure
 
 from scrapy_prioqueue.codec import RequestCodec
-from scrapy_prioqueue.codec.blanks import twin_of
 from scrapy_prioqueue.codec.lineage import Found
 from scrapy_prioqueue.codec.plain import plain_or_none
 from scrapy_prioqueue.engine import Engine, StatCounter
@@ -199,10 +198,17 @@ TRACEBACK_LENGTH = 2_000
 
 
 class Verdicts:
-    """Watches how requests are processed, and decides how they end."""
+    """Watches how requests are processed, and decides how they end.
 
-    def __init__(self, crawler: Crawler, engine: Engine, config: Config, layers: Layers) -> None:
+    Args:
+        can_delay: whether the queue to which requests return can delay them.
+    """
+
+    def __init__(
+        self, crawler: Crawler, engine: Engine, config: Config, layers: Layers, *, can_delay: bool = True
+    ) -> None:
         assert crawler.stats is not None
+        self._can_delay = can_delay
         self._stats = StatCounter(crawler.stats)
         self._log = CrawlLog(logger, crawler.spider)
         self._engine = engine
@@ -248,12 +254,17 @@ class Verdicts:
             return Dead(DEAD_BY_CALLBACK, detail)
         self._stats.count(REQUEUED_STAT)
         self._log.debug(
-            "%s is put back and fetched again in %g s: %s",
+            "%s is put back and fetched again %s: %s",
             in_a_line(request),
-            verdict.delay_s,
+            self._when(verdict.delay_s),
             in_a_line(verdict.reason) or "no reason given",
         )
         return verdict
+
+    def _when(self, delay_s: float) -> str:
+        if delay_s and not self._can_delay:
+            return f"without the delay of {delay_s:g} s, since Scrapy's own queue has no delays"
+        return f"in {delay_s:g} s"
 
     def decide_kept(self, request: Request) -> Dead | Requeue | None:
         """Return the verdict on a request that stays in this process and so can't be released; None for an ack."""
@@ -261,11 +272,6 @@ class Verdicts:
         if isinstance(verdict, Dropped):
             return self._limited(request, Requeue(0.0, "it was dropped before it was downloaded"))
         return verdict
-
-    def again(self, request: Request) -> tuple[Request, float] | None:
-        """Return a copy and the delay of a request in this process that must be put back; None for any other."""
-        verdict = self.decide_kept(request)
-        return (again_of(twin_of(request)), verdict.delay_s) if isinstance(verdict, Requeue) else None
 
 
 class Endings:

@@ -14,12 +14,13 @@ from scrapy.pqueues import ScrapyPriorityQueue
 from scrapy.utils.misc import load_object
 from twisted.internet.defer import Deferred
 
+from scrapy_prioqueue.codec.blanks import twin_of
 from scrapy_prioqueue.engine import Engine, StatCounter
 from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues.base import RequestQueue
-from scrapy_prioqueue.queues.endings import Verdicts
+from scrapy_prioqueue.queues.endings import Requeue, Verdicts, again_of
 from scrapy_prioqueue.queues.layers import Layers
 from scrapy_prioqueue.queues.lineages import Lineages
 from scrapy_prioqueue.settings import Config
@@ -66,7 +67,7 @@ class LocalQueue(RequestQueue):
         self._lineages = Lineages(self._tiers, config.worker_id)
         self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
         self._engine = Engine(crawler)
-        self._verdicts = Verdicts(crawler, self._engine, config, Layers(crawler, config))
+        self._verdicts = Verdicts(crawler, self._engine, config, Layers(crawler, config), can_delay=False)
         self._scheduler = ScrapyScheduler(
             dupefilter,
             jobdir=directory,
@@ -87,9 +88,8 @@ class LocalQueue(RequestQueue):
         return self._scheduler.open(self._crawler.spider)
 
     def _on_done(self, request: Request) -> None:
-        again = self._verdicts.again(request)
-        if again is not None:
-            self._scheduler.enqueue_request(again[0])
+        if isinstance(self._verdicts.decide_kept(request), Requeue):
+            self._scheduler.enqueue_request(again_of(twin_of(request)))
 
     def enqueue(self, request: Request) -> bool:
         try:

@@ -172,6 +172,7 @@ def test_a_request_is_put_back_and_fetched_again_after_a_delay(crawls: Crawls, s
     assert Counter(result.pages) == {"/": 1, "/twice": 2, "/other": 1}
     times = [visit.time_s for visit in site.visits if visit.path == "/twice"]
     assert times[1] - times[0] >= 0.3
+    assert result.lines("is put back and fetched again in 0.3 s: not yet")
     assert {"page": "/twice", "times": 1} in result.items
     assert result.stats["prioqueue/requeued"] == 1
     assert result.reason == "finished"
@@ -184,6 +185,8 @@ def test_a_request_is_put_back_on_scrapys_disk_queue_too(in_memory: Crawls, site
 
     assert result.items == [{"page": "/"}, {"page": "/twice", "times": 1}]
     assert result.reason == "finished"
+    (line,) = result.lines("is put back and fetched again")
+    assert "without the delay of 0.3 s, since Scrapy's own queue has no delays: not yet" in line
 
 
 def test_a_request_that_can_not_be_stored_is_put_back_in_the_process(crawls: Crawls, site: Site) -> None:
