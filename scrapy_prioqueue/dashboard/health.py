@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
+from scrapy_prioqueue.commands.outlook import outlook_of
 from scrapy_prioqueue.commands.output import counted, duration, moment, name_text, number, part, rate, size
 from scrapy_prioqueue.commands.sharing import flood_text, nearest_text
-from scrapy_prioqueue.commands.verbs.status import SOON_MS
 from scrapy_prioqueue.frontier.redis.operators.doctor import LEVELS, Level
 from scrapy_prioqueue.frontier.redis.operators.findings import Status
 from scrapy_prioqueue.hints import evict_command, frontier_command
@@ -93,7 +93,7 @@ def _headline(status: Status) -> str:
     if pace.done_per_s:
         per_s = f"{pace.done_per_s:,.1f}" if pace.done_per_s < 100 else number(pace.done_per_s)
         return f"{doing} {per_s} pages a second"
-    if status.idle_until_ms - status.now_ms > SOON_MS:
+    if status.is_idle:
         return "Everything has to wait"
     return f"{doing}; no page was done in the last minute" if status.counts["done"] else "The crawl has begun"
 
@@ -110,26 +110,21 @@ def _finish(status: Status) -> tuple[str, str]:
             return "nothing left", f"{nothing}."
         wait = "waits" if len(waiting) == 1 else "wait"
         return "nothing left", f"{nothing}; {counted(len(waiting), 'worker')} {wait} for {status.awaited}."
-    if state.phase != "open" or "paused" in state.orders or not status.has_workers:
+    outlook = outlook_of(status)
+    if outlook.basis == "stopped":
         return f"{left} left", "Nothing is fetched now, so there is no time to estimate."
-    if status.idle_until_ms - now_ms > SOON_MS:
+    if outlook.basis == "waiting":
         return f"{left} left", f"The next one may start in {duration((status.idle_until_ms - now_ms) / 1000)}."
-    left_s = status.pace.left_s
-    if left_s is not None and left_s >= status.rate_left_s:
-        pace = f"{left} left; the queue shrinks by {rate(status.pace.drain_per_s)}"
-        return f"done in about {_whole(left_s)}", f"{pace} and is empty at about {_at(now_ms, left_s)}."
     # A frontier that grows adds requests to its slots, so no time at which they are empty can be named.
-    if left_s is None and status.pace.is_growing:
+    if outlook.is_growing:
         return "no end in sight yet", f"{left} left, and more are accepted than done."
-    if status.rate_left_s:
-        at_least = f"The slowest slot needs until {_at(now_ms, status.rate_left_s)} for its requests."
-        return f"done in {_whole(status.rate_left_s)} at the earliest", at_least
-    return f"{left} left", "How long that takes can't be estimated yet."
-
-
-def _whole(seconds: float) -> str:
-    """Return an estimated time without tenths of a second."""
-    return duration(seconds) if seconds >= 10 else f"{max(1, round(seconds))} s"
+    if outlook.left_s is None:
+        return f"{left} left", "How long that takes can't be estimated yet."
+    at = _at(now_ms, outlook.left_s)
+    detail = f"The slowest slot needs until {at} for its requests."
+    if outlook.basis == "pace":
+        detail = f"{left} left; the queue shrinks by {rate(status.pace.drain_per_s)} and is empty at about {at}."
+    return f"done in {outlook.text}", detail
 
 
 def _at(now_ms: int, left_s: float) -> str:
@@ -185,7 +180,7 @@ def _waits(status: Status) -> Iterator[Finding]:
 
 def _stall(status: Status) -> Iterator[Finding]:
     is_free = status.has_workers and status.state.phase == "open" and "paused" not in status.state.orders
-    waits = status.idle_until_ms - status.now_ms > SOON_MS or status.waiting_workers
+    waits = status.is_idle or status.waiting_workers
     if is_free and not waits and status.left and status.counts["done"] and status.pace.done_per_s == 0:
         text = "Workers are running, but no page was done in the last minute."
         yield Finding("warning", text, _command(status, "workers"))

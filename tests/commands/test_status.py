@@ -154,8 +154,8 @@ def test_how_long_slots_take_at_their_rates_is_reported(run: Run, backend: Redis
     worker = backend.join("w1", policy=Policy(limits), clock=None)
     worker.commit(*(page(f"https://{slot}/{number}", slot=slot) for slot in limits for number in range(11)))
 
-    assert "22 requests, 10 min" in run("status").out
-    assert "at least, at the rates of their slots, and growing" in run("status").out
+    assert "22 requests, at least 10 min" in run("status").out
+    assert ", at the rates of their slots, and growing" in run("status").out
 
 
 def test_rates_of_slots_are_those_of_the_time_there_was(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scrapy_prioqueue.commands.listing import dead_text
+from scrapy_prioqueue.commands.outlook import outlook_of
 from scrapy_prioqueue.commands.output import counted, duration, moment, number, rate, size
 from scrapy_prioqueue.commands.reporting.charts import Chart, brief, charts_of, seconds
 from scrapy_prioqueue.domains import by_domain
@@ -145,7 +146,8 @@ def headline(document: Document) -> tuple[str, str]:
         return "finished", f"{done} done in {length}"
     if status.left and not status.has_workers:
         return "stopped", f"{done} done, {number(status.left)} left, and no worker is running"
-    left = f", about {duration(status.pace.left_s)}" if status.pace.left_s else ""
+    outlook = outlook_of(status)
+    left = f", {outlook.text}" if outlook.text else ""
     return "running", f"{done} done in {length}, {number(status.left)} left{left}"
 
 

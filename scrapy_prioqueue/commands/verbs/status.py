@@ -10,6 +10,7 @@ from rich.text import Text
 
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.listing import dead_text
+from scrapy_prioqueue.commands.outlook import outlook_of
 from scrapy_prioqueue.commands.output import (
     Cell,
     FittedTable,
@@ -32,8 +33,6 @@ from scrapy_prioqueue.printable import clean, in_a_line
 
 MAX_WORKERS = 20
 
-SOON_MS = 10_000
-"""If all requests must wait for no longer than this, the time left is estimated from the rate as usual."""
 
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -219,15 +218,14 @@ def _left(status: Status) -> str:
         return f"{left}, {_paused(status)}"
     if not status.has_workers:
         return f"{left}, but no worker is running"
-    if status.idle_until_ms - status.now_ms > SOON_MS:
+    outlook = outlook_of(status)
+    if outlook.basis == "waiting":
         return f"{left}, {_waiting(status)}"
-    if status.pace.left_s is not None and status.pace.left_s >= status.rate_left_s:
-        return f"{left}, about {duration(status.pace.left_s)}"
-    # Requests accepted at the beginning of the time of the rate don't mean that the crawl is growing now.
-    grows = ", and growing" if status.pace.left_s is None and status.pace.is_growing else ""
-    if status.rate_left_s:
-        return f"{left}, {duration(status.rate_left_s)} at least, at the rates of their slots{grows}"
-    return f"{left}{grows or ', time unknown'}"
+    grows = ", and growing" if outlook.is_growing else ""
+    if not outlook.text:
+        return f"{left}{grows or ', time unknown'}"
+    rates = ", at the rates of their slots" if outlook.basis == "rates of slots" else ""
+    return f"{left}, {outlook.text}{rates}{grows}"
 
 
 def _nothing(status: Status) -> str:

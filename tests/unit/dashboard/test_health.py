@@ -82,7 +82,7 @@ CASES: dict[str, tuple[Status, str, str, str]] = {
     ),
     "limited": (
         changed(waiting_for_rate=3, rate_left_s=7200.0),
-        *("fine", "Crawling", "done in 2 h at the earliest"),
+        *("fine", "Crawling", "done in at least 2 h"),
     ),
     "waiting": (
         replace(counting(leased=0), waiting_for_rate=4, opening_ms=(2_060_000, 2_090_000), pace=Rates(0.0, 0.0, None)),

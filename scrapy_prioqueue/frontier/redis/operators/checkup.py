@@ -35,8 +35,6 @@ MOST_NAMED = 10
 LOOKS = 5
 STALE_CLEARING_MS = 30_000
 
-IDLE_MS = 10_000
-"""Waits of a whole fleet up to this are not reported."""
 
 REBUILD = "rebuild the frontier with scrapy frontier export, reset --all and import"
 
@@ -184,7 +182,7 @@ def _awaited(inspector: Inspector, seeds_keys: Sequence[str]) -> Iterator[Findin
 def _unread(inspector: Inspector, seeds_keys: Sequence[str]) -> Iterator[Finding]:
     """Find a fleet that idles until slots open although there is more to read."""
     status = inspector.status()
-    if status is None or status.idle_until_ms - status.now_ms < IDLE_MS:
+    if status is None or not status.is_idle:
         return
     names = [worker.name for worker in status.workers if worker.is_alive and worker.has_more_starts]
     unread = [f"the rest of start() at {_some(names)}"] if names else []

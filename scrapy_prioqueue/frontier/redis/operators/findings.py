@@ -20,6 +20,9 @@ Sorting = Literal["pending", "leased", "name", "order"]
 STATES: tuple[RequestState, ...] = ("leased", "pending", "delayed", "dead")
 
 
+SHORT_WAIT_MS = 10_000
+"""A crawl whose requests all wait for no longer than this doesn't count as idle."""
+
 HANDLERS = "handlers of this package's signals in the project, which are still running"
 
 
@@ -298,6 +301,11 @@ class Status:
         )
         times = [at_ms for at_ms in (self.opening_ms[0], self.next_due_ms) if at_ms]
         return min(times) if waits and times and min(times) > self.now_ms else 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing can be fetched for a while, since all requests wait."""
+        return self.idle_until_ms - self.now_ms > SHORT_WAIT_MS
 
 
 @dataclass(frozen=True, slots=True)
