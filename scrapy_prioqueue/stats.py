@@ -34,7 +34,7 @@ def _scrapys(name: str, meaning: str) -> str:
 EXCHANGES_STAT = _ours("prioqueue/exchange/count", "Exchanges that were answered.")
 EXCHANGE_FAILED_STAT = _ours(
     "prioqueue/exchange/failed",
-    "Exchanges, renewals and reconciliations without an answer, or with an unexpected error.",
+    "Calls to the server without an answer, or with an unexpected error.",
 )
 EXCHANGE_FULL_STAT = _ours("prioqueue/exchange/full", "Exchanges in which a full server rejected requests.")
 OUTAGES_STAT = _ours("prioqueue/outage/count", "How often the server became unavailable.")
@@ -80,8 +80,8 @@ LEASE_CLAIMED_STAT = _ours(
 )
 LEASE_VOID_STAT = _ours(
     "prioqueue/lease/void",
-    "Acks, releases and fails that came after the lease had expired, so that the page is fetched again; and"
-    " claims, after an outage, of requests that another worker has or has done.",
+    "Acks, releases and fails that came after the lease had expired, so that the page is fetched again. Also claims"
+    " after an outage, if another worker holds the request or has done it.",
 )
 COOKIEJAR_KEPT_STAT = _ours(
     "prioqueue/cookiejar/kept",
@@ -98,7 +98,8 @@ DEAD_STATS = {
     ),
     DEAD_BY_DECODE: _ours("prioqueue/dead/decode", "Dead letters of requests and seeds that could not be decoded."),
     DEAD_BY_LEASE: _ours(
-        "prioqueue/dead/lease", "Dead letters of requests that this worker found lost `PRIOQUEUE_MAX_ATTEMPTS` times."
+        "prioqueue/dead/lease",
+        "Dead letters of requests that this worker found lost too often (`PRIOQUEUE_MAX_ATTEMPTS`).",
     ),
     DEAD_BY_BUDGET: _ours(
         "prioqueue/dead/budget", "Dead letters of requests that this worker's exchanges found over a budget."
@@ -137,7 +138,7 @@ SEEDS_TAKEN_STAT = _ours("prioqueue/seeds/taken", "Seeds that this worker took."
 SEEDS_DROPPED_STAT = _ours(
     "prioqueue/seeds/dropped",
     "Seeds that led to no request: `make_request_from_seed()` made none, or the `process_start()` of a spider"
-    " middleware dropped it.",
+    " middleware left it out.",
 )
 SEEDS_RETURNED_STAT = _ours(
     "prioqueue/seeds/returned",

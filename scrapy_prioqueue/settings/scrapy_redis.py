@@ -290,7 +290,8 @@ SCRAPY_REDIS_SETTINGS: Mapping[str, Theirs] = {
     "REDIS_DB": Theirs("PRIOQUEUE_REDIS_URL", "Number of the database, 0 by default."),
     "REDIS_PARAMS": Theirs(
         "PRIOQUEUE_REDIS_OPTIONS",
-        "Address, user and password, timeouts and TLS options; the worker names others, such as `redis_cls`, at start.",
+        "Address, user and password, timeouts and TLS options. Others, such as `redis_cls`, are not used, and named at"
+        " start.",
     ),
     "REDIS_ENCODING": Theirs(
         "", "Encoding of seeds and items, for the spiders and pipelines of `scrapy_prioqueue.compat`."
@@ -303,7 +304,7 @@ SCRAPY_REDIS_SETTINGS: Mapping[str, Theirs] = {
     ),
     "SCHEDULER_FLUSH_ON_START": Theirs(
         "PRIOQUEUE_FLUSH_ON_START",
-        "Deletes everything at start; if other workers are alive, the worker joins them and deletes nothing, while with"
+        "Deletes everything at start. If other workers are alive, the worker joins them and deletes nothing; with"
         " `PRIOQUEUE_FLUSH_ON_START` it is rejected.",
         _flush,
     ),
@@ -323,8 +324,7 @@ SCRAPY_REDIS_SETTINGS: Mapping[str, Theirs] = {
     ),
     "SCHEDULER_QUEUE_KEY": Theirs(
         "",
-        "Not used: `PRIOQUEUE_NAME` names the frontier, whose keys begin with it; this one only says where an old crawl"
-        " is.",
+        "Not used, except to find an old crawl of scrapy-redis. `PRIOQUEUE_NAME` names the frontier.",
         has_meaning=False,
     ),
     "SCHEDULER_SERIALIZER": Theirs(
@@ -342,7 +342,7 @@ SCRAPY_REDIS_SETTINGS: Mapping[str, Theirs] = {
         "PRIOQUEUE_SEEDS_BATCH_SIZE", f"The same, at most {MOST_SEEDS_AT_ONCE:,}.", _batch_size
     ),
     "REDIS_KEY_CHECK_INTERVAL": Theirs(
-        "", "Not used: of several keys the first one that has seeds is read, each time.", has_meaning=False
+        "", "Not used: each batch comes from the first key that has seeds.", has_meaning=False
     ),
     "REDIS_ITEMS_KEY": Theirs("", "The same, for the pipelines of `scrapy_prioqueue.compat`."),
     "REDIS_ITEMS_SERIALIZER": Theirs("", "The same, for the pipelines of `scrapy_prioqueue.compat`."),

@@ -130,14 +130,14 @@ SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_MAX_ATTEMPTS": Setting(
         5,
         partial(count, limit=MAX_ATTEMPTS_LIMIT),
-        "How many workers may be lost while they hold a request before it becomes a dead letter.",
+        "How often a request may be lost with its worker before it becomes a dead letter.",
     ),
     "PRIOQUEUE_DEAD_LETTER_ON": Setting(
         ["download", "callback", "lease", "decode", "budget", "escalation"],
         choices("download", "callback", "lease", "decode", "budget", "escalation"),
-        "What makes a request a dead letter: its retries are exhausted (with `scrapy_prioqueue.RetryMiddleware`), its"
-        " callback raises, workers are lost while they hold it, it can't be decoded, it exceeds a budget, its last"
-        " layer fails.",
+        "Reasons for which requests are kept as dead letters: their retries are exhausted (with"
+        " `scrapy_prioqueue.RetryMiddleware`), their callback raises, workers are lost while they hold them, they"
+        " can't be decoded, they exceed a budget, their last layer fails.",
     ),
     "PRIOQUEUE_DEAD_LETTER_LIMIT": Setting(
         10_000,
@@ -161,50 +161,59 @@ SETTINGS: Mapping[str, Setting] = {
         " slot, `*.example.com` or `*`.",
     ),
     "PRIOQUEUE_SLOT_DELAY": Setting(
-        None, optional(seconds), "Seconds between two requests to a slot that has no other limit; by default no delay."
+        None,
+        optional(seconds),
+        "Seconds between two requests to a slot whose delay `PRIOQUEUE_SLOTS` doesn't set; by default no delay.",
     ),
     "PRIOQUEUE_SLOT_CONCURRENCY": Setting(
-        None, optional(limit), "Requests in progress at a time to such a slot; 0, the default, for no limit."
+        None,
+        optional(limit),
+        "Requests in progress at a time to a slot whose concurrency `PRIOQUEUE_SLOTS` doesn't set; 0, the default, for"
+        " no limit.",
     ),
     "PRIOQUEUE_SLOT_BURST": Setting(
-        None, optional(burst), "Requests to such a slot that may start at once after a pause; by default 1."
+        None,
+        optional(burst),
+        "Requests that may start at once after a pause, to a slot whose burst `PRIOQUEUE_SLOTS` doesn't set; by"
+        " default 1.",
     ),
     "PRIOQUEUE_OBEY_RETRY_AFTER": Setting(
         True,
         flag,
-        "A 429 or 503 with `Retry-After` closes its slot for all workers until then, at most for the"
+        "Whether a 429 or 503 with `Retry-After` closes its slot for all workers until that time, at most for the"
         " `retry_after_cap` of `PRIOQUEUE_RETRY_BACKOFF`.",
     ),
     "PRIOQUEUE_AUTOTHROTTLE": Setting(
         None,
         optional(autothrottle),
-        "Delays of slots follow their latency, for all workers together: `True` to use Scrapy's"
+        "Whether delays of slots follow their latency, for all workers together: `True` to use Scrapy's"
         " `AUTOTHROTTLE_` settings, or a dictionary that overrides `start_delay`, `max_delay` or"
         " `target_concurrency`; `False` to turn it off for all workers.",
     ),
     "PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY": Setting(
         None,
         optional(flag),
-        "The `Crawl-delay` of a robots.txt that Scrapy reads is the minimum delay of its slot; by default"
+        "Whether the `Crawl-delay` of a robots.txt that Scrapy reads is the minimum delay of its slot; by default"
         " only if another worker sets this.",
     ),
     "PRIOQUEUE_TIER_WEIGHTS": Setting(
         None,
         optional(tier_weights),
-        "A weight for each tier: tiers that have requests share the crawl by weight; by default, and with"
-        " `{}`, the best tier always comes first.",
+        "Dictionary with a weight for each tier: tiers that have requests share the crawl by weight. By default,"
+        " and with `{}`, the best tier always comes first.",
     ),
     "PRIOQUEUE_BUDGETS": Setting(
         None,
         optional(budgets),
-        "Caps on what requests may cost in total: a dictionary of `{pages, renders, bytes, seconds}` by"
-        " budget key, or `*`.",
+        "Caps on the pages, renders, bytes and seconds of a crawl: a dictionary of `{pages, renders, bytes, seconds}`"
+        " by budget key, or `*`.",
     ),
     "PRIOQUEUE_HIGH_WATER": Setting(
         None,
         optional(limit),
-        "Number of pending requests from which on nothing new is discovered; by default unlimited. Of each"
-        " slot only as many count as its delay allows within a minute.",
+        "Number of pending requests from which on discovery is held back: no request of `PRIOQUEUE_DISCOVERY_TIERS` is"
+        " started, and `start()` and seeds are not read. By default unlimited. Of each slot only as many requests count"
+        " as its delay allows within a minute.",
     ),
     "PRIOQUEUE_LOW_WATER": Setting(
         None,
@@ -214,14 +223,14 @@ SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_PENDING_LIMIT": Setting(
         None,
         optional(limit),
-        "Number of all pending requests, including slots that must wait, from which on nothing new is"
-        " discovered or read; by default ten times the high mark.",
+        "Number of all pending requests, including those of slots that must wait, from which on discovery is held"
+        " back; by default ten times the high mark.",
     ),
     "PRIOQUEUE_MEMORY_HIGH_WATER": Setting(
         None,
         optional(part),
-        "Used part of the server's `maxmemory`, above 0 and at most 1, from which on nothing new is discovered;"
-        " discovery continues at nine tenths of it. By default unlimited.",
+        "Used part of the server's `maxmemory`, above 0 and at most 1, from which on discovery is held back; it"
+        " continues at nine tenths of that. By default unlimited.",
     ),
     "PRIOQUEUE_DISCOVERY_TIERS": Setting(
         None,
@@ -253,17 +262,17 @@ SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_SEEN": Setting(
         "exact",
         one_of("exact", "compact", "bloom"),
-        'How much of each fingerprint is stored: at least 80 bits ("exact"), at least 52 ("compact"), or a'
-        ' Bloom filter ("bloom"), which takes some new pages for duplicates.',
+        'How fingerprints are stored: with at least 80 bits each ("exact"), with at least 52 bits each ("compact"), or'
+        ' in a Bloom filter ("bloom"), which takes some new pages for duplicates.',
     ),
     "PRIOQUEUE_SEEN_EXPECTED": Setting(
         None,
         optional(partial(count, limit=MOST_EXPECTED)),
-        "Number of fingerprints that a crawl is expected to reach, used to size their keys; more are allowed."
+        "Number of fingerprints that you expect, used to size their keys; a crawl may have more."
         ' "bloom" is sized for at least 10,000.',
     ),
     "PRIOQUEUE_SEEN_ERROR_RATE": Setting(
-        0.01, error_rate, 'Part of the new pages that "bloom" may take for duplicates, from 1e-9 to 0.1.'
+        0.01, error_rate, 'Share of new pages that "bloom" may take for duplicates, from 1e-9 to 0.1.'
     ),
     "PRIOQUEUE_REVISIT_AFTER": Setting(
         None,
@@ -322,8 +331,8 @@ SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_OUTBOX_LIMIT": Setting(
         10_000,
         count,
-        "Number of uncommitted requests above which a worker doesn't read `start()` further and, while the"
-        " server is full or away, starts one request at a time; at twice that number it starts none.",
+        "Number of uncommitted requests above which a worker doesn't read `start()` further. While the server is full"
+        " or away, it also starts only one request at a time, and none at twice that number.",
     ),
     "PRIOQUEUE_JOURNAL_TIME": Setting(
         30.0,
@@ -332,7 +341,7 @@ SETTINGS: Mapping[str, Setting] = {
         " its newest writes.",
     ),
     "PRIOQUEUE_JOURNAL_LIMIT": Setting(
-        20_000, count, "Maximum number of these operations; they are also limited to 32 MiB in total."
+        20_000, count, "Maximum number of operations that it keeps; they are also limited to 32 MiB in total."
     ),
     "PRIOQUEUE_WAIT_REPLICAS": Setting(
         0, partial(count, least=0, limit=100), "Replicas that must acknowledge a commit before it counts as done."
@@ -353,8 +362,9 @@ SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_METRICS_PORT": Setting(
         None,
         optional(ports),
-        "Port on which a worker serves its metrics for Prometheus; the first and the last one of a range, of which"
-        " each worker takes the first free port; or 0 for any free port. By default no metrics are served.",
+        "Port on which a worker serves its metrics for Prometheus, or the first and the last port of a range, of which"
+        " each worker takes the first free one. With 0 the system chooses a free port. By default no metrics are"
+        " served.",
     ),
     "PRIOQUEUE_METRICS_HOST": Setting(
         "127.0.0.1",
@@ -367,6 +377,8 @@ SETTINGS: Mapping[str, Setting] = {
         "Seconds in which the requests that can start should be done; determines how many workers"
         " `scrapy frontier scale` recommends.",
     ),
-    "PRIOQUEUE_SCALE_MIN": Setting(0, limit, "Minimum number of workers that it recommends, also after the crawl."),
-    "PRIOQUEUE_SCALE_MAX": Setting(10, limit, "Maximum number of workers that it recommends."),
+    "PRIOQUEUE_SCALE_MIN": Setting(
+        0, limit, "Minimum number of workers that `scrapy frontier scale` recommends, also after the crawl."
+    ),
+    "PRIOQUEUE_SCALE_MAX": Setting(10, limit, "Maximum number of workers that `scrapy frontier scale` recommends."),
 }
