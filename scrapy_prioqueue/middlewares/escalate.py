@@ -7,7 +7,7 @@ from scrapy.http import Response
 from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure
 
-from scrapy_prioqueue.queues import endings
+from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.layers import next_layer
 
 
@@ -43,11 +43,11 @@ def escalate(result: Response | Failure, reason: str) -> Request | None:
 
 def _in_progress(result: Response | Failure) -> Request | None:
     if isinstance(result, Response):
-        return endings.in_progress(result)
+        return verdicts.in_progress(result)
     if not isinstance(result, Failure):
         raise ValueError(f"escalate() of {result!r}: it takes the response of a callback, or the failure of an errback")
     if isinstance(result.value, HttpError):
-        return endings.in_progress(result.value.response)
+        return verdicts.in_progress(result.value.response)
     # Scrapy sets this attribute before it calls the errback.
     failed = getattr(result, "request", None)
-    return endings.in_progress(failed) if isinstance(failed, Request) else None
+    return verdicts.in_progress(failed) if isinstance(failed, Request) else None

@@ -13,7 +13,7 @@ from scrapy import Spider
 
 from scrapy_prioqueue.engine import StatCounter, watch_items
 from scrapy_prioqueue.logs import CrawlLog, wrong_settings_named
-from scrapy_prioqueue.queues import endings
+from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.lineages import CONFIDENCE_META, LINEAGE_META
 from scrapy_prioqueue.queues.recording import confidence_stat
 from scrapy_prioqueue.settings import lineage_fields
@@ -93,7 +93,7 @@ class LineagePipeline:
             self._results.pop(id(item), None)
 
     def _lineage(self, result: Any) -> dict[str, Any]:
-        page = None if result is None else endings.page_of(result)
+        page = None if result is None else verdicts.page_of(result)
         if page is None:
             return {}
         request = getattr(result, "request", None) or page.request

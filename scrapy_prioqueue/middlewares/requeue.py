@@ -7,9 +7,9 @@ from typing import Any
 
 from scrapy.http import Response
 
-from scrapy_prioqueue.queues import endings
-from scrapy_prioqueue.queues.endings import Requeue
+from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.meta import LONGEST_S
+from scrapy_prioqueue.queues.verdicts import Requeue
 
 
 def requeue(response: Response, delay: float | timedelta = 0, reason: str = "") -> Any:
@@ -32,10 +32,10 @@ def requeue(response: Response, delay: float | timedelta = 0, reason: str = "") 
     delay_s = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
     if not 0 <= delay_s <= LONGEST_S:
         raise ValueError(f"requeue() with a delay of {delay!r}: it must be a number of seconds >= 0")
-    request = endings.in_progress(response)
+    request = verdicts.in_progress(response)
     if request is None:
         raise ValueError(
             f"requeue() of {response!r}: it belongs to no request in progress of scrapy_prioqueue.Scheduler"
         )
-    endings.note_verdict(request, Requeue(delay_s, str(reason)))
+    verdicts.note_verdict(request, Requeue(delay_s, str(reason)))
     return None

@@ -17,10 +17,10 @@ from scrapy.utils.response import response_status_message
 from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD
 from scrapy_prioqueue.logs import wrong_settings_named
 from scrapy_prioqueue.printable import how_often
-from scrapy_prioqueue.queues import endings
-from scrapy_prioqueue.queues.endings import Dead, described
+from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.meta import DELAY_META
 from scrapy_prioqueue.queues.politeness import retry_after_s
+from scrapy_prioqueue.queues.verdicts import Dead, described
 from scrapy_prioqueue.settings import Backoff, backoff_of
 
 if TYPE_CHECKING:
@@ -114,10 +114,12 @@ def get_retry_request(
         **more,
     )
     if retry is None:
-        original = endings.in_progress(request)
+        original = verdicts.in_progress(request)
         if original is not None:
             failures = request.meta.get("retry_times", 0) + 1
-            endings.note_verdict(original, Dead(DEAD_BY_DOWNLOAD, f"failed {how_often(failures)}: {described(reason)}"))
+            verdicts.note_verdict(
+                original, Dead(DEAD_BY_DOWNLOAD, f"failed {how_often(failures)}: {described(reason)}")
+            )
         return None
     delay_s = backoff_s(backoff_of(spider.crawler.settings), retry.meta["retry_times"])
     if delay_s > 0:

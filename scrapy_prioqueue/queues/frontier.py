@@ -48,7 +48,7 @@ from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.base import RequestQueue, pump_config
 from scrapy_prioqueue.queues.budgets import Costs, with_label
-from scrapy_prioqueue.queues.endings import Endings, Requeue, Verdicts, again_of, note_lost, was_handed_out
+from scrapy_prioqueue.queues.endings import Endings
 from scrapy_prioqueue.queues.events import Events
 from scrapy_prioqueue.queues.feeds import Feeds
 from scrapy_prioqueue.queues.fleet import FleetLog
@@ -63,6 +63,7 @@ from scrapy_prioqueue.queues.reports import Reports, too_large
 from scrapy_prioqueue.queues.siblings import Siblings
 from scrapy_prioqueue.queues.slow_pages import SlowPages
 from scrapy_prioqueue.queues.starts import OWN_META, Holding, StartRequests, is_once_mark, once_mark
+from scrapy_prioqueue.queues.verdicts import Requeue, Verdicts, again_of, note_lost, was_handed_out
 from scrapy_prioqueue.runtime import Runner, Timer, call_later
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.settings.slot_names import ALWAYS_SHORT, why_too_long

@@ -17,9 +17,9 @@ from scrapy_prioqueue.engine import StatCounter
 from scrapy_prioqueue.frontier.base import DEAD_BY_ESCALATION
 from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
-from scrapy_prioqueue.queues import endings
-from scrapy_prioqueue.queues.endings import Dead
+from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.lineages import LINEAGE_META
+from scrapy_prioqueue.queues.verdicts import Dead
 from scrapy_prioqueue.settings import LAYER_META, Config, Layer
 from scrapy_prioqueue.stats import ESCALATED_STAT, ESCALATED_TO_STAT
 from scrapy_prioqueue.tiers import INHERITED_META
@@ -154,8 +154,8 @@ class Layers:
             detail = f"the last layer, {self._names[index]!r}, failed: {reason}"
             self._log.error("Gave up %s: %s", in_a_line(request), in_a_line(detail))
             # Exhausted retries on this layer are not the reason any more.
-            endings.retract_failed_download(request)
-            endings.note_verdict(request, Dead(DEAD_BY_ESCALATION, detail))
+            verdicts.retract_failed_download(request)
+            verdicts.note_verdict(request, Dead(DEAD_BY_ESCALATION, detail))
             return None
         layer = self._layers[index + 1]
         self._leave(again, index)
@@ -171,7 +171,7 @@ class Layers:
             return
         if handed.escalation.has_arrived:
             # The next layer has its own retries, so exhausted ones don't make the page a dead letter.
-            endings.retract_failed_download(request)
+            verdicts.retract_failed_download(request)
         else:
             self._log.warning(
                 "%s was not escalated: the request that the first call of escalate() returned was not scheduled."

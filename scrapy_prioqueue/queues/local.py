@@ -20,9 +20,9 @@ from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues.base import RequestQueue
-from scrapy_prioqueue.queues.endings import Requeue, Verdicts, again_of
 from scrapy_prioqueue.queues.layers import Layers
 from scrapy_prioqueue.queues.lineages import Lineages
+from scrapy_prioqueue.queues.verdicts import Requeue, Verdicts, again_of
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.stats import REJECTED_STAT
 from scrapy_prioqueue.tiers import TierPolicy

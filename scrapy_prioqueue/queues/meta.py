@@ -19,10 +19,10 @@ from scrapy_prioqueue.hints import did_you_mean
 from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues.budgets import BUDGET_META, RENDER_META
-from scrapy_prioqueue.queues.endings import REQUEUES_META
 from scrapy_prioqueue.queues.layers import ESCALATION_META, LAYER_KEPT_META
 from scrapy_prioqueue.queues.lineages import CONFIDENCE_META, DONT_RECORD_META
 from scrapy_prioqueue.queues.starts import OWN_META
+from scrapy_prioqueue.queues.verdicts import REQUEUES_META
 from scrapy_prioqueue.settings import LAYER_META
 from scrapy_prioqueue.tiers import INHERITED_META, TIER_META
 

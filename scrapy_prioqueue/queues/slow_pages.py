@@ -19,7 +19,7 @@ from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.pump import Pump
-from scrapy_prioqueue.queues.endings import was_handed_out
+from scrapy_prioqueue.queues.verdicts import was_handed_out
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.stats import ABANDONED_STAT, ENQUEUED_STAT, SLOW_STAT
 

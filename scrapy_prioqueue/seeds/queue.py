@@ -23,8 +23,8 @@ from scrapy_prioqueue.frontier.seeds import Seed, SeedStore
 from scrapy_prioqueue.logs import CrawlLog, dead_letter
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome, bury
-from scrapy_prioqueue.queues.endings import described
 from scrapy_prioqueue.queues.frontier import FrontierQueue
+from scrapy_prioqueue.queues.verdicts import described
 from scrapy_prioqueue.rank import rank_of
 from scrapy_prioqueue.runtime import Runner, suitable_runner
 from scrapy_prioqueue.seeds.letters import SLOT, detail_of

@@ -11,7 +11,7 @@ from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule
 
 from scrapy_prioqueue import FrontierClient
-from scrapy_prioqueue.queues import endings as unreadable
+from scrapy_prioqueue.queues import unreadable
 from tests.crawl.spiders import Follower, path_of
 from tests.support.crawls import Crawls
 from tests.support.servers import RedisServer

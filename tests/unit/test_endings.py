@@ -13,9 +13,10 @@ from twisted.python.failure import Failure
 
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD, Ack, Fail, Lease, Release
-from scrapy_prioqueue.queues import endings
-from scrapy_prioqueue.queues.endings import MOST_DROPS, Endings, Page, Requeue, Verdicts, last_lines
+from scrapy_prioqueue.queues import verdicts
+from scrapy_prioqueue.queues.endings import MOST_DROPS, Endings
 from scrapy_prioqueue.queues.layers import Layers
+from scrapy_prioqueue.queues.verdicts import Page, Requeue, Verdicts, last_lines
 from scrapy_prioqueue.settings import Config
 
 LEASE = Lease(1, 1, 0, "shop.example", b"")
@@ -63,7 +64,7 @@ def test_a_request_whose_failure_has_reached_the_spider_is_done() -> None:
     bench = Bench()
     request = bench.hand_out()
     failure: object = Failure(IgnoreRequest())  # type: ignore[no-untyped-call]
-    endings.note_result(failure, Page(request, 0.0))
+    verdicts.note_result(failure, Page(request, 0.0))
 
     assert bench.endings.end(request, LEASE)
 
@@ -73,7 +74,7 @@ def test_a_request_whose_failure_has_reached_the_spider_is_done() -> None:
 def test_a_request_of_which_a_middleware_has_made_another_is_done() -> None:
     bench = Bench()
     request = bench.hand_out()
-    endings.note_replaced(request)
+    verdicts.note_replaced(request)
 
     assert bench.endings.end(request, LEASE)
 
@@ -114,7 +115,7 @@ def test_long_text_is_cut_at_a_line_and_says_so(text: str, kept: str) -> None:
 
 
 def test_a_long_reason_is_cut_and_says_so() -> None:
-    detail = endings.described(ValueError("x" * 400))
+    detail = verdicts.described(ValueError("x" * 400))
 
-    assert len(detail) == endings.DETAIL_LENGTH
+    assert len(detail) == verdicts.DETAIL_LENGTH
     assert detail.startswith("ValueError: xxx") and detail.endswith("x…")

@@ -14,7 +14,7 @@ from scrapy.utils.test import get_crawler
 
 from scrapy_prioqueue import escalate
 from scrapy_prioqueue.engine import StatCounter
-from scrapy_prioqueue.queues import endings, layers
+from scrapy_prioqueue.queues import layers, verdicts
 from scrapy_prioqueue.queues.layers import ESCALATION_META, LAYER_KEPT_META, Layers, arrive
 from scrapy_prioqueue.settings import Config
 
@@ -34,7 +34,7 @@ def stats() -> StatCounter:
 
 def in_progress(request: Request, layers: Layers | None = None) -> Response:
     """Hand a request out, and return its response."""
-    endings.note_handed_out(request)
+    verdicts.note_handed_out(request)
     (layers or ladder()).hand_out(request, None)
     return Response(request.url, request=request)
 
@@ -125,7 +125,7 @@ def test_a_request_without_a_host_can_be_escalated(meta: dict[str, str]) -> None
 def test_a_reason_is_a_short_line_in_stats(reason: str, name: str) -> None:
     crawler = get_crawler(Spider, {"PRIOQUEUE_LAYERS": "http,browser"})
     request = Request(URL)
-    endings.note_handed_out(request)
+    verdicts.note_handed_out(request)
     Layers(crawler, Config.from_settings(crawler.settings, "shop")).hand_out(request, None)
 
     climbing = escalate(Response(URL, request=request), reason)

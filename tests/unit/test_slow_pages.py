@@ -11,8 +11,8 @@ from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.test import get_crawler
 
 from scrapy_prioqueue.download_slots import DOWNLOADING, WAITING_FOR_SLOT
-from scrapy_prioqueue.queues.endings import note_handed_out
 from scrapy_prioqueue.queues.slow_pages import SlowPages
+from scrapy_prioqueue.queues.verdicts import note_handed_out
 
 SLOW_S, PATIENCE_S = 180.0, 10.0
 IN_PIPELINE = "its callback, or an item pipeline"

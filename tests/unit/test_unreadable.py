@@ -14,7 +14,7 @@ from scrapy.utils.test import get_crawler
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.errors import DecodeError, UnknownName
 from scrapy_prioqueue.frontier.base import Depth, Fail, Lease, Refuse, Release
-from scrapy_prioqueue.queues.endings import MOST_IN_A_ROW, Unreadable
+from scrapy_prioqueue.queues.unreadable import MOST_IN_A_ROW, Unreadable
 
 
 class Shop(Spider):
