@@ -322,7 +322,7 @@ class Exchanged:
         reaped: expired leases that this exchange returned to the queue.
         next_due_s: seconds until a lease expires, a delayed request is due, or a waiting slot should be asked for
             again; None if none of these is expected.
-        buried: dead letters that this exchange has made of leases that were lost too often.
+        dead_letters: dead letters that this exchange has made of leases that were lost too often.
         has_forgotten: the server has lost the frontier, or was emptied, and a new crawl has begun.
         orders: commands of operators.
         recall: result of restoring data that the server may have lost, None in an ordinary exchange.
@@ -343,7 +343,7 @@ class Exchanged:
     has_ended: bool = False
     reaped: int = 0
     next_due_s: float | None = None
-    buried: Sequence[DeadLetter] = ()
+    dead_letters: Sequence[DeadLetter] = ()
     has_forgotten: bool = False
     orders: Orders = Orders()
     recall: Recall | None = None
@@ -366,7 +366,7 @@ class Joined:
         seen: number of fingerprints in the frontier.
         recovered: leases returned because they belonged to an earlier process of this worker.
         reaped: other expired leases that were returned, of any worker.
-        buried: dead letters of those leases that were lost too often.
+        dead_letters: dead letters of those leases that were lost too often.
         has_forgotten: the server has lost the frontier meanwhile, and a new crawl has begun.
         warnings: problems of the server and the crawl for operators, ready to be logged.
         has_budgets: there are budgets, so requests must have labels.
@@ -384,7 +384,7 @@ class Joined:
     seen: int = 0
     recovered: int = 0
     reaped: int = 0
-    buried: Sequence[DeadLetter] = ()
+    dead_letters: Sequence[DeadLetter] = ()
     has_forgotten: bool = False
     warnings: Sequence[str] = ()
     spider: str = ""

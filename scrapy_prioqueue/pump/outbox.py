@@ -581,7 +581,7 @@ UNKNOWN_ID = 0
 """Id of a lease that has no id from the frontier yet; the outbox replaces it."""
 
 
-def bury(outbox: Outbox[Tag], push: Push, reason: str, detail: str, traceback: str = "") -> None:
+def push_dead_letter(outbox: Outbox[Tag], push: Push, reason: str, detail: str, traceback: str = "") -> None:
     """Add a dead letter to the outbox; it is safe once the claim is confirmed."""
     held = HeldRequest(Lease(UNKNOWN_ID, 1, push.rank, push.slot, push.payload))
     outbox.begin(outbox.push(push, None), held)

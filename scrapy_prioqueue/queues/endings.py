@@ -17,7 +17,7 @@ from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD, Ack, Fail, Lease, P
 from scrapy_prioqueue.frontier.labels import label_of, labelled
 from scrapy_prioqueue.logs import CrawlLog, dead_letter
 from scrapy_prioqueue.printable import in_a_line
-from scrapy_prioqueue.pump.outbox import bury
+from scrapy_prioqueue.pump.outbox import push_dead_letter
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.budgets import Costs, with_label
 from scrapy_prioqueue.queues.events import Events
@@ -95,7 +95,7 @@ class Endings:
         push = Push(lease.rank, lease.slot, payload, delay_ms=ceil(verdict.delay_s * 1000))
         self._pump.push(push, stored, lease.lease_id)
 
-    def bury_kept(self, request: Request, verdict: Dead, rank: int, slot: str, found: Found) -> None:
+    def dead_letter_kept(self, request: Request, verdict: Dead, rank: int, slot: str, found: Found) -> None:
         """Make a dead letter of a request that stayed in this process, given as it was scheduled.
 
         A request that can't be stored is only logged.
@@ -112,7 +112,9 @@ class Endings:
         except (EncodeError, RequestError) as error:
             self._log.warning("%s can't be kept as a dead letter: %s", in_a_line(request), in_a_line(error))
             return
-        bury(self._pump.outbox, Push(rank, slot, payload), verdict.reason, verdict.detail, verdict.traceback)
+        push_dead_letter(
+            self._pump.outbox, Push(rank, slot, payload), verdict.reason, verdict.detail, verdict.traceback
+        )
 
     def _settling(self, request: Request, lease: Lease, verdict: Dead | Requeue | None) -> Ack | Fail:
         spent = self._budgets.spent(request, lease) if self._budgets.is_on else None

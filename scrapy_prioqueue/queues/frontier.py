@@ -536,7 +536,7 @@ class FrontierQueue(RequestQueue):
             self._keep(again_of(scheduled), rank, delay, roots=roots)
         elif not (self._holding.is_on or self._pump.frontier.is_local):
             found = self._lineages.kept(request)
-            self._endings.bury_kept(scheduled, verdict, rank, self._slots.slot_of(scheduled), found)
+            self._endings.dead_letter_kept(scheduled, verdict, rank, self._slots.slot_of(scheduled), found)
 
     def _forget(self, payload: bytes) -> None:
         """Drop the request object of a payload that is no longer needed."""
@@ -584,7 +584,7 @@ class FrontierQueue(RequestQueue):
             self._budgets.turn_on()
         if answer.lost:
             self._reports.lost(answer.lost)
-        for letter in answer.buried:
+        for letter in answer.dead_letters:
             self._note_buried(letter)
         if answer.has_forgotten:
             self._reports.forgotten()
@@ -603,7 +603,7 @@ class FrontierQueue(RequestQueue):
     def _note_buried(self, letter: DeadLetter) -> None:
         """Report a request that the frontier has made a dead letter, since it was lost too often."""
         request = self._decoded(letter)
-        self._reports.buried(request, letter)
+        self._reports.dead_lettered(request, letter)
         self._events.dead_lettered(request, letter.reason, letter.detail, letter_id=letter.lease_id)
         self._forget(letter.payload)
 

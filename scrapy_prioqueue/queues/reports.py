@@ -152,7 +152,7 @@ class Reports:
         """Number of done requests that had stayed in this worker."""
         self._repeated_starts = 0
 
-    def buried(self, request: Request | None, letter: DeadLetter) -> None:
+    def dead_lettered(self, request: Request | None, letter: DeadLetter) -> None:
         """Report a request that became a dead letter, None if it can't be decoded."""
         self._count(DEAD_STATS[letter.reason])
         self._log.error(

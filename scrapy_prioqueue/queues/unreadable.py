@@ -75,7 +75,7 @@ class Unreadable:
         elif is_known and (lease.refusals < len(REFUSAL_DELAYS_S) or self._is_to_wait(lease)):
             self._refuse(lease, error, REFUSAL_DELAYS_S[min(lease.refusals, len(REFUSAL_DELAYS_S) - 1)])
         else:
-            self._bury(lease, error)
+            self._dead_letter(lease, error)
 
     def note_decoded(self, request: Request) -> None:
         """Note that a request could be decoded."""
@@ -127,7 +127,7 @@ class Unreadable:
             )
         self._pump.finish(Refuse(lease.lease_id, lease.attempt, delay_s * 1000))
 
-    def _bury(self, lease: Lease, error: Exception) -> None:
+    def _dead_letter(self, lease: Lease, error: Exception) -> None:
         is_expected = isinstance(error, DecodeError)
         detail, remedy = _why(error), ""
         if isinstance(error, UnknownName):

@@ -22,7 +22,7 @@ from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, Claim, Frontier, Push
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore
 from scrapy_prioqueue.logs import CrawlLog, dead_letter
 from scrapy_prioqueue.printable import in_a_line
-from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome, bury
+from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome, push_dead_letter
 from scrapy_prioqueue.queues.frontier import FrontierQueue
 from scrapy_prioqueue.queues.verdicts import described
 from scrapy_prioqueue.rank import rank_of
@@ -76,7 +76,7 @@ class SeededQueue(FrontierQueue):
         self._origins: dict[Request, _Open] = {}
         self._is_giving = False
         self._open: dict[Request, _Open] = {}
-        self._buried: dict[int, tuple[Push, _Open]] = {}
+        self._new_letters: dict[int, tuple[Push, _Open]] = {}
         self._stored: Request | None = None
         self._dead_rank = rank_of(config.tiers.index(config.default_tier), 0)
 
@@ -138,10 +138,10 @@ class SeededQueue(FrontierQueue):
         try:
             requests = self._requests_of(seed.data)
         except ValueError as error:
-            self._bury(opened, str(error))
+            self._dead_letter(opened, str(error))
         except Exception as error:
             self._seeds_log.exception("Unexpected error in make_request_from_seed()")
-            self._bury(opened, f"make_request_from_seed() raised {type(error).__name__}: {error}")
+            self._dead_letter(opened, f"make_request_from_seed() raised {type(error).__name__}: {error}")
         else:
             opened.waiting += len(requests)
             self._made.extend((request, opened) for request in requests)
@@ -173,7 +173,7 @@ class SeededQueue(FrontierQueue):
                 if not self._given:
                     next(self._give())
                 why = f"process_start() of a spider middleware raised {type(error).__name__}: {error}"
-                self._bury(self._given[-1], why)
+                self._dead_letter(self._given[-1], why)
             self._settle_given()
         self._is_giving = False
         self._pump.consider()
@@ -229,10 +229,10 @@ class SeededQueue(FrontierQueue):
         try:
             is_stored = self._enqueue(request, None)
         except RequestError as error:
-            self._bury(opened, error.why)
+            self._dead_letter(opened, error.why)
             return False
         except Exception as error:
-            self._bury(opened, described(error))
+            self._dead_letter(opened, described(error))
             raise
         self._stored = request if is_stored else None
         return is_stored
@@ -259,15 +259,15 @@ class SeededQueue(FrontierQueue):
         except RequestError as error:
             assert tag is not None
             self._pump.let_go(roots)
-            self._bury(self._open[tag], error.why)
+            self._dead_letter(self._open[tag], error.why)
             self._settle_request(tag)
 
     # Outcomes
 
     def note_outcome(self, outcome: Outcome[Request]) -> None:
         operation = outcome.operation
-        if isinstance(operation, Claim) and id(operation.push) in self._buried:
-            self._settle(self._buried.pop(id(operation.push))[1])
+        if isinstance(operation, Claim) and id(operation.push) in self._new_letters:
+            self._settle(self._new_letters.pop(id(operation.push))[1])
             return
         super().note_outcome(outcome)
         if outcome.tag is not None and outcome.tag in self._open:
@@ -282,7 +282,7 @@ class SeededQueue(FrontierQueue):
             self.count(SEEDS_DROPPED_STAT, opened.is_dropped)
             self._reader.settle(opened.seed)
 
-    def _bury(self, opened: _Open, why: str) -> None:
+    def _dead_letter(self, opened: _Open, why: str) -> None:
         seed = opened.seed
         self._seeds_log.error(
             "Seed %s of %s becomes a dead letter: %s",
@@ -294,6 +294,6 @@ class SeededQueue(FrontierQueue):
         push = Push(self._dead_rank, SLOT, seed.data)
         opened.waiting += 1
         opened.is_dropped = False
-        self._buried[id(push)] = (push, opened)
-        bury(self._pump.outbox, push, DEAD_BY_DECODE, detail_of(seed.key, why))
+        self._new_letters[id(push)] = (push, opened)
+        push_dead_letter(self._pump.outbox, push, DEAD_BY_DECODE, detail_of(seed.key, why))
         self._pump.consider()

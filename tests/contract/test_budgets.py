@@ -64,7 +64,7 @@ def test_leased_requests_count_before_they_are_done(backend: Backend) -> None:
     assert len(answer.leases) == 1
     assert answer.over_budget == {"k": 2}
     assert answer.depth.dead == 2
-    assert not answer.buried
+    assert not answer.dead_letters
 
 
 def test_renders_are_counted_among_what_is_rendered(backend: Backend) -> None:

@@ -56,7 +56,7 @@ def test_entry_that_is_too_short_becomes_a_dead_letter(frontier: Frontier, noun:
 
     leases = [lease for answer in answers for lease in answer.leases]
     assert [lease.payload for lease in leases] == [b"good"]
-    letters = [letter for answer in answers for letter in answer.buried]
+    letters = [letter for answer in answers for letter in answer.dead_letters]
     assert [(letter.reason, letter.payload) for letter in letters] == [(DEAD_BY_DECODE, SHORT)]
     assert frontier.client.zscore(key, SHORT) is None
     frontier.worker.commit(*(ack(lease) for lease in leases))

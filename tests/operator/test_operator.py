@@ -31,7 +31,7 @@ def payloads(requests: Sequence[Stored]) -> list[str]:
     return [stored.payload.decode() for stored in requests]
 
 
-def bury(worker: Worker, *names: str) -> None:
+def dead_letter(worker: Worker, *names: str) -> None:
     """Push requests and give them up."""
     worker.commit(*(push(name, fingerprint=name.encode() * 20) for name in names))
     worker.commit(*(fail(lease) for lease in worker.lease(len(names))))
@@ -93,7 +93,7 @@ def test_a_replayed_dead_letter_is_served_again_with_its_attempts_forgotten(
     operator: Operator, backend: RedisBackend
 ) -> None:
     worker = join(backend)
-    bury(worker, "a", "b")
+    dead_letter(worker, "a", "b")
     letters = dead(operator)
 
     assert operator.replay([(stored, stored.payload + b"!", b"x" * 20) for stored in letters], PLAN) == 2
@@ -105,7 +105,7 @@ def test_a_replayed_dead_letter_is_served_again_with_its_attempts_forgotten(
 
 def test_a_dead_letter_of_an_earlier_crawl_counts_as_accepted_again(operator: Operator, backend: RedisBackend) -> None:
     first = join(backend)
-    bury(first, "a", "b")
+    dead_letter(first, "a", "b")
     assert first.ask(is_idle=True).has_ended
     first.leave()
     letters = dead(operator)
@@ -124,7 +124,7 @@ def test_a_dead_letter_of_an_earlier_crawl_counts_as_accepted_again(operator: Op
 
 def test_purged_dead_letters_stay_counted(operator: Operator, backend: RedisBackend, redis_server: RedisServer) -> None:
     worker = join(backend)
-    bury(worker, "a", "b", "c")
+    dead_letter(worker, "a", "b", "c")
 
     assert operator.purge(dead(operator)[:2]) == 2
 
@@ -356,7 +356,7 @@ def test_nothing_is_reset_under_living_workers(operator: Operator, backend: Redi
 
 def test_a_reset_frontier_is_as_new(operator: Operator, backend: RedisBackend, redis_server: RedisServer) -> None:
     worker = join(backend)
-    bury(worker, "a")
+    dead_letter(worker, "a")
     worker.commit(push("b", fingerprint=b"b" * 20, start_mark=b"m" * 20))
     worker.leave()
 
@@ -509,7 +509,7 @@ def test_many_unreadable_seeds_are_put_back_in_few_round_trips(
 def test_seeds_that_cannot_be_put_back_stay_dead_letters(
     operator: Operator, backend: RedisBackend, redis_server: RedisServer
 ) -> None:
-    bury(join(backend), "a", "b", "c")
+    dead_letter(join(backend), "a", "b", "c")
     keys = [operator.keys.of(noun) for noun in ("seeds", "no-seeds", "seeds")]
     redis: Any = redis_server.client()
     redis.set(keys[1], "something else")
@@ -599,7 +599,7 @@ def test_a_push_that_is_refused_changes_nothing(
     operator: Operator, backend: RedisBackend, redis_server: RedisServer, noun: str
 ) -> None:
     worker = join(backend)
-    bury(worker, "a")
+    dead_letter(worker, "a")
     worker.commit(push("b"), push("c"))
     worker.lease()
     redis: Any = redis_server.client()

@@ -339,7 +339,7 @@ class Model:
         elif kind == "release":
             self._give_back(request, is_attempt=False)
         else:
-            self._bury(request, "decode")
+            self._dead_letter(request, "decode")
         return True
 
     # Leases
@@ -463,7 +463,7 @@ class Model:
             if excess is not None:
                 over_budget[excess[0]] += 1
                 request.holder = ""
-                self._bury(request, "budget", excess[1])
+                self._dead_letter(request, "budget", excess[1])
                 continue
             when = "later" if shares.opens_ms(request.slot) > self.now_ms else "now"
             if suspect is None:
@@ -590,13 +590,13 @@ class Model:
             self._give_back(request, is_attempt=True)
         else:
             self.crawl.shares.hold(request.label, -1)
-            self._bury(request, "lease")
+            self._dead_letter(request, "lease")
 
     def _finish(self, request: Request, state: State) -> None:
         request.state = state
         self.crawl.finished[state] += 1
         self.crawl.requests = [other for other in self.crawl.requests if other is not request]
 
-    def _bury(self, request: Request, reason: str, detail: str = "") -> None:
+    def _dead_letter(self, request: Request, reason: str, detail: str = "") -> None:
         self._finish(request, "dead")
         self.dead_letters.append((request.payload, reason, request.attempts, request.holder, detail))

@@ -23,8 +23,8 @@ class OperatedModel(Model):
         super().__init__(*arguments, **options)
         self.letters: dict[str, tuple[Request, Crawl]] = {}
 
-    def _bury(self, request: Request, reason: str, detail: str = "") -> None:
-        super()._bury(request, reason, detail)
+    def _dead_letter(self, request: Request, reason: str, detail: str = "") -> None:
+        super()._dead_letter(request, reason, detail)
         self.letters[request.payload] = request, self.crawl
 
     def _take(self, worker: str, limit: int, demand: Demand) -> tuple[list[Request], Counter[str]]:

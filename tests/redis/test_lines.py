@@ -127,9 +127,9 @@ def test_reaped_and_given_up_requests_are_reported(crawl: Crawl) -> None:
 
     frontier, _ = crawl.frontier("w1", max_attempts=1)
     joined = run(frontier.join())
-    reaped, letters = joined.reaped, list[DeadLetter](joined.buried)
+    reaped, letters = joined.reaped, list[DeadLetter](joined.dead_letters)
     while (answer := run(frontier.exchange((), Demand(0)))).reaped:
-        reaped, letters = reaped + answer.reaped, [*letters, *answer.buried]
+        reaped, letters = reaped + answer.reaped, [*letters, *answer.dead_letters]
 
     assert joined.reaped > 0
     assert reaped == len(letters) == len({letter.lease_id for letter in letters}) == 80

@@ -146,7 +146,7 @@ def stats_of(tested: Reports) -> dict[str, Any]:
 
 def test_a_dead_letter_is_logged_in_one_line_for_any_content(caplog: pytest.LogCaptureFixture) -> None:
     letter = DeadLetter(7, DEAD_BY_BUDGET, "budget a\nb\0: pages 1 of 1", 0, 0, "a\rb", "", 0, b"")
-    reports(Policy()).buried(None, letter)
+    reports(Policy()).dead_lettered(None, letter)
 
     assert r"request 7 of slot a\rb becomes a dead letter: budget a\nb\x00: pages 1 of 1" in caplog.text
 

@@ -69,7 +69,13 @@ def test_seldom_needed_functions_are_built_last_and_none_twice(name: str) -> Non
 def test_plain_path_is_built_without_limits_budgets_and_dead_letters() -> None:
     before = joined_sources()["lease"].partition("lib.__index = function(")[0]
 
-    assert not functions_of(before) & {"lib.with_limits", "lib.with_budgets", "lib.bury", "lib.reap", "lib.give_back"}
+    assert not functions_of(before) & {
+        "lib.with_limits",
+        "lib.with_budgets",
+        "lib.dead_letter",
+        "lib.reap",
+        "lib.give_back",
+    }
     assert {"lib.fill", "lib.serve", "lib.write_served"} <= functions_of(before)
 
 

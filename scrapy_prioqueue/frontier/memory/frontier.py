@@ -76,7 +76,7 @@ class MemoryFrontier(Frontier):
         self.joined: Crawl | None = None
         self._known_change: PolicyChange | None = None
         self.session = Worker(heard_ms=0)
-        self._buried: list[DeadLetter] = []
+        self._new_letters: list[DeadLetter] = []
         self.direct = Direct(self)
 
     async def join(self) -> Joined:
@@ -98,7 +98,7 @@ class MemoryFrontier(Frontier):
         host = self.config.worker_info.get("host", "")
         self.session = store.workers[worker] = Worker(heard_ms=now_ms, host=host)
         own = store.leases.of_worker(worker)
-        self._buried = []
+        self._new_letters = []
         for lease_id in own:
             self._take_back(lease_id, now_ms, is_alone=len(own) == 1)
         reaped = self._reap(now_ms)
@@ -109,7 +109,7 @@ class MemoryFrontier(Frontier):
             seen=len(store.seen),
             recovered=len(own),
             reaped=reaped,
-            buried=self._buried,
+            dead_letters=self._new_letters,
             spider=crawl.spider,
             warnings=warnings,
             has_budgets=store.budgets.is_on,
@@ -135,7 +135,7 @@ class MemoryFrontier(Frontier):
             )
         self.session.heard_ms = now_ms
         committed, rejection = self._commit(crawl, batches, now_ms)
-        reaped, self._buried, served = 0, [], Served()
+        reaped, self._new_letters, served = 0, [], Served()
         left_ms = None if demand is None else self._returning_ms(demand, now_ms)
         if demand is not None:
             for note in demand.notes:
@@ -154,7 +154,7 @@ class MemoryFrontier(Frontier):
             depth=self._depth(now_ms),
             has_ended=crawl.has_ended,
             reaped=reaped,
-            buried=self._buried,
+            dead_letters=self._new_letters,
             next_due_s=0.0 if served.must_ask_again else self._next_due_s(now_ms, demand, left_ms),
             orders=Orders(is_flooded=self.store.flood.is_on, is_at_limit=self.store.flood.is_at_limit),
             held_back=self.store.flood.held,
@@ -334,12 +334,12 @@ class MemoryFrontier(Frontier):
         elif isinstance(operation, Release):
             self.store.give_back(held, was_attempt=False)
         else:
-            self._bury(held, operation.reason, operation.detail, now_ms, operation.traceback)
+            self._dead_letter(held, operation.reason, operation.detail, now_ms, operation.traceback)
 
-    def _bury(self, held: Held, reason: str, detail: str, now_ms: int, traceback: str = "") -> None:
-        letter = self.store.bury(held, reason, detail, now_ms, traceback)
+    def _dead_letter(self, held: Held, reason: str, detail: str, now_ms: int, traceback: str = "") -> None:
+        letter = self.store.dead_letter(held, reason, detail, now_ms, traceback)
         self._keep(letter)
-        self._buried.append(letter)
+        self._new_letters.append(letter)
 
     def _keep(self, letter: DeadLetter) -> None:
         if letter.reason in self.config.dead_on:
@@ -367,7 +367,7 @@ class MemoryFrontier(Frontier):
             store.lost_alone[lease_id] = alone
         else:
             detail = f"leased {how_often(attempts)} and never acked; lost by {', '.join(lost_by)}"
-            self._bury(held, DEAD_BY_LEASE, detail, now_ms)
+            self._dead_letter(held, DEAD_BY_LEASE, detail, now_ms)
 
     def _serve(self, demand: Demand, now_ms: int) -> Served:
         limit = demand.limit
@@ -394,7 +394,7 @@ class MemoryFrontier(Frontier):
         leases: list[Lease] = []
 
         def give_up(slot: str, envelope: Envelope, detail: str) -> None:
-            self._keep(self.store.bury(Held(slot, envelope, ""), DEAD_BY_BUDGET, detail, now_ms))
+            self._keep(self.store.dead_letter(Held(slot, envelope, ""), DEAD_BY_BUDGET, detail, now_ms))
 
         if self.store.pending.waiting is not None:
             self.store.pending.waiting.update_all(now_ms, max(demand.horizon_ms, demand.reserve_ms))

@@ -302,7 +302,7 @@ class MemoryStore:
         self.lost_by.pop(lease_id, None)
         self.lost_alone.pop(lease_id, None)
 
-    def bury(self, held: Held, reason: str, detail: str, now_ms: int, traceback: str = "") -> DeadLetter:
+    def dead_letter(self, held: Held, reason: str, detail: str, now_ms: int, traceback: str = "") -> DeadLetter:
         """Give up a leased request; return its dead letter."""
         envelope = held.envelope
         letter = DeadLetter(

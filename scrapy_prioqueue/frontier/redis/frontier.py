@@ -182,7 +182,7 @@ class RedisFrontier(Frontier):
             warnings = [*warnings, policy_warning(change, self.config.worker, self.config.name)]
         if reply[5].decode() != self.config.order:
             warnings = [*warnings, f"the frontier keeps the order {reply[5].decode()!r} until its crawl ends"]
-        recovered, buried = await self._recover(held=(), max_attempts=self.config.max_attempts)
+        recovered, dead_letters = await self._recover(held=(), max_attempts=self.config.max_attempts)
         await evict_gone()
         answer = await self._put_slots_in_line()
         return Joined(
@@ -191,7 +191,7 @@ class RedisFrontier(Frontier):
             seen=reply[3],
             recovered=recovered,
             reaped=answer.reaped + taken.leases,
-            buried=[*buried, *taken.buried, *answer.buried],
+            dead_letters=[*dead_letters, *taken.dead_letters, *answer.dead_letters],
             has_forgotten=answer.has_forgotten,
             warnings=[*warnings, *answer.warnings],
             spider=reply[6].decode(),
@@ -230,13 +230,13 @@ class RedisFrontier(Frontier):
         is left to the exchanges of all workers. A short outage is waited out, since this worker has already joined.
 
         Returns:
-            the last answer, with all that earlier ones have reaped and buried.
+            the last answer, with all that earlier ones have reaped and given up.
 
         Raises:
             FrontierUnavailable: the outage is longer, or won't pass by itself.
         """
         reaped, has_forgotten = 0, False
-        buried: list[DeadLetter] = []
+        dead_letters: list[DeadLetter] = []
         for attempts_left in reversed(range(_SORTING_ATTEMPTS)):
             try:
                 are_in_line = await self._sort_slots()
@@ -247,10 +247,10 @@ class RedisFrontier(Frontier):
                 await asyncio.sleep(_SORTING_PAUSE_S)
                 continue
             reaped, has_forgotten = reaped + answer.reaped, has_forgotten or answer.has_forgotten
-            buried += answer.buried
+            dead_letters += answer.dead_letters
             if answer.has_ended or (are_in_line and answer.recall is None):
                 break
-        return replace(answer, reaped=reaped, buried=buried, has_forgotten=has_forgotten)
+        return replace(answer, reaped=reaped, dead_letters=dead_letters, has_forgotten=has_forgotten)
 
     async def _sort_slots(self) -> bool:
         """Move slots to their lanes; return whether all are there. False if a call was refused, so it isn't known."""
@@ -597,15 +597,15 @@ class RedisFrontier(Frontier):
         # In the order of their ids, so that slots keep the turns that they would have had.
         lost = sorted(key for key, attempt in await self._own_leases() if (key, attempt) not in known)
         recovered = 0
-        buried: list[DeadLetter] = []
+        dead_letters: list[DeadLetter] = []
         for ids in pieces(lost, _IDS_PER_RECOVER):
             (expiries,) = await self._connection.pipe(("ZMSCORE", self._keys.leases, *ids))
             pairs = [part for key, at in zip(ids, expiries, strict=True) if at for part in (key, int(at))]
             reply = await self._session.call("recover", (*self._session.arguments(), max_attempts, *pairs))
             if reply[0] == OK:
                 recovered += reply[1]
-                buried += read_dead_letters(reply[2])
-        return recovered, buried
+                dead_letters += read_dead_letters(reply[2])
+        return recovered, dead_letters
 
     async def _own_leases(self) -> set[tuple[bytes, int]]:
         worker = self.config.worker.encode()

@@ -23,12 +23,12 @@ class Evicted:
     Args:
         workers: their names.
         leases: the number of their leases.
-        buried: the requests among them that were given up.
+        dead_letters: the requests among them that were given up.
     """
 
     workers: list[str] = field(default_factory=list)
     leases: int = 0
-    buried: list[DeadLetter] = field(default_factory=list)
+    dead_letters: list[DeadLetter] = field(default_factory=list)
 
 
 async def take_from_gone(
@@ -54,7 +54,7 @@ async def take_from_gone(
             arguments = (session.now(), name, config.max_attempts, is_last, known, *part)
             _, count, letters = await session.call("evict", arguments)
             taken.leases += count
-            taken.buried += read_dead_letters(letters)
+            taken.dead_letters += read_dead_letters(letters)
         taken.workers.append(decoded(name))
     return taken
 

@@ -198,7 +198,7 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
         raise leased
     if leased[0] != OK:
         return Exchanged(committed, rejection, has_ended=leased[0] == OTHER_CRAWL)
-    _, ended, next_due_ms, depth, flat, orders, reaped, buried, starts, over, must_ask, refusals, held = leased
+    _, ended, next_due_ms, depth, flat, orders, reaped, dead_letters, starts, over, must_ask, refusals, held = leased
     is_paused, is_drained, stop_reason, flooded, _, letters_dropped, _ = orders
     return Exchanged(
         committed,
@@ -207,7 +207,7 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
         depth=Depth(*depth),
         has_ended=bool(ended),
         reaped=reaped,
-        buried=read_dead_letters(buried),
+        dead_letters=read_dead_letters(dead_letters),
         orders=Orders(bool(is_paused), bool(is_drained), stop_reason.decode() or None, flooded > 0, flooded > 1),
         next_due_s=None if next_due_ms < 0 else next_due_ms / 1000,
         over_budget=Counter(decoded(key) for key in over),

@@ -177,7 +177,7 @@ function lib.give_up(id, attempts, rank, slot, payload) -- policies
   local name, detail = lib.with_budgets().give_up(payload)
   if not name then return false end
   if granted.unfit == 0 then lib.try_writes(false) end
-  lib.bury(id, {attempts = attempts, rank = rank, slot = slot, worker = "", payload = payload}, "budget", detail)
+  lib.dead_letter(id, {attempts = attempts, rank = rank, slot = slot, worker = "", payload = payload}, "budget", detail)
   granted.over[#granted.over + 1], granted.unfit = name, granted.unfit + 1
   return true
 end
@@ -205,9 +205,9 @@ end
 
 -- Give up an entry that another program has written.
 function lib.give_up_foreign(envelope) -- seldom
-  lib.bury_foreign(envelope)
+  lib.dead_letter_foreign(envelope)
   local foreign, length = granted.foreign, #granted.foreign
   granted.unfit = granted.unfit + 1
-  foreign[length + 1], foreign[length + 2] = buried[#buried - 1], buried[#buried]
+  foreign[length + 1], foreign[length + 2] = new_letters[#new_letters - 1], new_letters[#new_letters]
   return false
 end

@@ -1,7 +1,7 @@
 -- Dead letters: creating, keeping, dropping and removing them, also of entries that another program has written.
 
 -- Dead letters that this script has created: ids and values alternating.
-local buried = {}
+local new_letters = {}
 
 -- In `died` the dead letters of a reason are together, by time of death; `wire.py` has the same numbers.
 local REASONS, REASON_WIDTH = {"download", "callback", "lease", "decode", "budget", "escalation"}, 2 ^ 42
@@ -80,14 +80,14 @@ function lib.forget_losses(id) -- seldom
 end
 
 -- Make a dead letter of a request that is no longer in a queue or leased.
-function lib.bury(id, lease, reason, detail, traceback, lost_by) -- seldom
+function lib.dead_letter(id, lease, reason, detail, traceback, lost_by) -- seldom
   -- A request that was never leased was never lost.
   local earlier = lease.attempts > 0 and lib.forget_losses(id)
   lib.take_field("refused", id)
   local value = cmsgpack.pack({
     reason, detail, lease.attempts, lease.rank, lease.slot, lease.worker, now_ms, lease.payload, traceback or "",
     lost_by or earlier or "", read_letter_state().epoch})
-  buried[#buried + 1], buried[#buried + 2] = id, value
+  new_letters[#new_letters + 1], new_letters[#new_letters + 2] = id, value
   lib.count("dead", 1)
   lib.keep_letter(id, reason, value)
 end
@@ -125,9 +125,9 @@ end
 
 -- Make a dead letter of an entry that another program has written, since each call that reads it would fail. No counter
 -- includes it.
-function lib.bury_foreign(entry) -- seldom
+function lib.dead_letter_foreign(entry) -- seldom
   local id = string.sub(entry .. string.rep("\0", 8), 1, 8)
   local detail = "an entry of " .. #entry .. " bytes that another program has written"
-  lib.bury(id, {attempts = 0, rank = 0, slot = "", worker = "", payload = entry}, "decode", detail)
+  lib.dead_letter(id, {attempts = 0, rank = 0, slot = "", worker = "", payload = entry}, "decode", detail)
   lib.count("accepted", 1)
 end

@@ -30,7 +30,7 @@ function lib.give_back_lost(id, lease, max_attempts, is_alone) -- seldom
     lib.hold(lease.payload, -1)
     local times = lease.attempts == 1 and "once" or lease.attempts .. " times"
     local detail = "leased " .. times .. " and never acked; lost by " .. workers
-    lib.bury(id, lease, "lease", detail, "", workers)
+    lib.dead_letter(id, lease, "lease", detail, "", workers)
   end
 end
 
@@ -50,7 +50,7 @@ function lib.promote(limit) -- seldom
       lib.put(string.sub(envelope, 1, 8), string.byte(envelope, 9), rank, slot, string.sub(envelope, rest))
       lib.count("delayed", -1)
     else
-      lib.bury_foreign(envelope)
+      lib.dead_letter_foreign(envelope)
     end
   end
   return #due

@@ -102,7 +102,7 @@ local function finish(index, letter, at)
   else
     lib.drop_lease(id, lease)
     if ARGV[at + 3] ~= "" and policies.has_budgets then lib.with_budgets().settle(lease.payload, ARGV[at + 3]) end
-    if letter == "F" then return lib.bury(id, lease, ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]) end
+    if letter == "F" then return lib.dead_letter(id, lease, ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]) end
     if attempts > 1 then lib.forget_losses(id) end
     if state[6] then lib.take_field("refused", id) end
     done, done_of[lease.slot] = done + 1, (done_of[lease.slot] or 0) + 1

@@ -8,13 +8,13 @@
 -- ARGV[4] is_last 0 or 1: remove the worker, since it has no lease left after this call
 -- ARGV[5] session of the worker as stored; empty for any
 -- ARGV[6..] ids of leases
--- reply: {code, taken, buried}: number of leases ended; id and value of each new dead letter, alternating
+-- reply: {code, taken, new_letters}: number of leases ended; id and value of each new dead letter, alternating
 --   code: 0 fine
 -- cost: O(log n) per lease
 -- flags: allow-oom
 
 local taken = 0
-if ARGV[5] ~= "" and redis.call("HGET", key("sessions"), ARGV[2]) ~= ARGV[5] then return {OK, 0, buried} end
+if ARGV[5] ~= "" and redis.call("HGET", key("sessions"), ARGV[2]) ~= ARGV[5] then return {OK, 0, new_letters} end
 lib.try_writes(false)
 lib.try_queues({unpack(ARGV, 6)})
 lib.all_or_nothing(function()
@@ -34,4 +34,4 @@ if ARGV[4] == "1" then
   lib.forget_worker(ARGV[2])
 end
 if taken > 0 then lib.wake_hungry() end
-return {OK, taken, buried}
+return {OK, taken, new_letters}

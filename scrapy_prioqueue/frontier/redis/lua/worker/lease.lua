@@ -21,14 +21,14 @@
 -- ARGV[17] away_ms: how long this worker was cut off, until it has reported all that it did meanwhile; else 0
 -- ARGV[18] ordered_ms: time of the newest operator's command that this worker knows
 -- ARGV[19..] pairs: slot, room
--- reply: {code, has_ended, next_due_ms, depth, leases, orders, reaped, buried, starts, over, must_ask, refusals,
+-- reply: {code, has_ended, next_due_ms, depth, leases, orders, reaped, new_letters, starts, over, must_ask, refusals,
 --   held}
 --   code: 0 fine; 1 other crawl; 2 unknown session; 3 batches or commands are lost; 4 session superseded
 --   next_due_ms: until the next lease expires, request is due or slot opens, -1 for never
 --   depth: {accepted, pending, leased, dead, done, workers, delayed}
 --   orders: {paused, drained, reason to stop, flooded, ordered_ms, letters_dropped, policy_ms}, see lib/orders.lua
 --   leases: {id, attempts, rank, slot, payload, id, …} in the order to be served
---   buried: {id, value, id, …} of the dead letters of requests that were lost too often, and of foreign entries
+--   new_letters: {id, value, id, …} of the dead letters of requests that were lost too often, and of foreign entries
 --   starts: {index, start_in_ms, late_ms or -1, index, …} of leases that have to wait or must not start late
 --   over: {budget key, budget key, …}: the exhausted key of each request that has become a dead letter
 --   must_ask: the sum of 1 if slots have limits and 2 if requests have budgets
@@ -110,7 +110,7 @@ end
 local reaped, letters, must_return, is_counting = 0, {}, false, false
 local function catch_up()
   if is_due and not returning_ms then reaped = lib.reap(tonumber(ARGV[15]), ARGV[16]) end
-  letters, buried = buried, {}
+  letters, new_letters = new_letters, {}
   lib.keep_effects()
   -- A lease that is being counted must not be counted twice, nor others be leased beyond a limit.
   is_counting = lib.read_policies().counting and lib.count_leases()

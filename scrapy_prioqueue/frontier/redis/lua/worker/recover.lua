@@ -8,7 +8,7 @@
 -- ARGV[4] nonce
 -- ARGV[5] max_attempts, or 0 if the requests were never started, so that the attempts aren't counted
 -- ARGV[6..] pairs: id, expiry_ms as it was read
--- reply: {code, recovered, buried}: buried has id and value of each new dead letter, alternating
+-- reply: {code, recovered, new_letters}: new_letters has id and value of each new dead letter, alternating
 --   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
 -- cost: O(log n) per lease
 -- flags: allow-oom
@@ -36,4 +36,4 @@ lib.all_or_nothing(function()
   end
   if recovered > 0 then lib.write_changes() end
 end)
-return {OK, recovered, buried}
+return {OK, recovered, new_letters}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scrapy_prioqueue.frontier.base import Demand, FrontierConfig, Push
 from scrapy_prioqueue.frontier.memory import MemoryFrontier
-from scrapy_prioqueue.pump.outbox import Outbox, bury
+from scrapy_prioqueue.pump.outbox import Outbox, push_dead_letter
 from tests.support.coroutines import run
 
 
@@ -12,7 +12,7 @@ def test_it_is_stored_as_a_dead_letter_and_leased_to_no_worker() -> None:
     frontier, outbox = MemoryFrontier(FrontierConfig("books", ("a",), "w")), Outbox[str]()
     run(frontier.join())
     for data in (b"one", b"two"):
-        bury(outbox, Push(3, "seeds", data), "decode", f"why {data.decode()}")
+        push_dead_letter(outbox, Push(3, "seeds", data), "decode", f"why {data.decode()}")
 
     while outbox:
         outbox.confirm(run(frontier.exchange(outbox.batches(), Demand(9))).committed)
