@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 LAYOUT = "2"
-"""Version of the layout of keys and values, written in the frontier's state; see docs/architecture.md."""
+"""Version of the layout of keys and values, written in the frontier's state; see docs/reference/keys.md."""
 
 KEPT_BY_ALL = frozenset(
     (
