@@ -30,7 +30,7 @@ DOWNLOADING = "its download"
 SOON_S = 0.25
 """A request that starts within this time may wait for it in the downloader, so that its slot has no gaps.
 
-There it can't be given back or yield to a better one, so requests with longer waits stay in the frontier.
+There it can't be released or yield to a better one, so requests with longer waits stay in the frontier.
 """
 
 AFTER_S = 0.001

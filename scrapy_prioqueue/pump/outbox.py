@@ -24,8 +24,8 @@ class HeldRequest:
         is_void: the claim was not granted: the request is done, or another worker has it. Its end is not sent.
         uncut_children: number of requests that may have been found on its page and are in no batch yet; the ack waits
             for them.
-        kept: number of unfinished requests staying in this process that may have been found on its page, or on a page
-            of such a request; the ack waits for them, too.
+        kept: number of requests that stay in this process and may have been found on its page, or on a page of such a
+            request; without those that are done. The ack waits for them, too.
         roots: pages that wait for this request, which runs without a lease; it counts as one of their `kept`.
         is_slow: it may never end, so it is given up if its lease is lost.
         started_at: start time, by the pump's clock.

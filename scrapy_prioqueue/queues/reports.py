@@ -284,7 +284,7 @@ class Reports:
             )
 
     def kept_at_close(self, kept: int, rootless: int) -> None:
-        """Report the remaining requests of this process at its close; `rootless` ones come from no page."""
+        """Report the requests that stay in this process at its close; `rootless` ones come from no page."""
         if kept > rootless:
             self._log.info(
                 "Did not fetch %s that only this worker has. The pages with links to them are released and fetched"

@@ -68,7 +68,7 @@ class Reader:
     Args:
         make_runner: returns a runner for the store alone, which is closed with it.
         host: turns the seeds into requests.
-        batch_size: entries taken at once. If the worker is killed right after, they wait until its lease time is over.
+        batch_size: entries taken at once. If the worker is killed right after, they wait until it counts as silent.
     """
 
     def __init__(

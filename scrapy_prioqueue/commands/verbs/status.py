@@ -257,7 +257,7 @@ def _seeds_text(found: SeedsFound) -> str:
 
 
 def _waiting(status: Status) -> str:
-    """Return what all remaining requests wait for, and until when."""
+    """Return what all requests that are left wait for, and until when."""
     waits, (first_ms, last_ms), slots = [], status.opening_ms, status.waiting_for_rate + status.closed_waiting
     if slots == 1:
         waits.append(f"the slot opens {_in(first_ms - status.now_ms)}")

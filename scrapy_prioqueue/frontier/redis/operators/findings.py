@@ -265,7 +265,7 @@ class Status:
 
     @property
     def left(self) -> int:
-        """Number of unfinished requests."""
+        """Number of requests that are left."""
         return self.counts["pending"] + self.counts["delayed"] + self.counts["leased"]
 
     @property
