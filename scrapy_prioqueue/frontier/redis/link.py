@@ -299,6 +299,15 @@ class Link:
             if not int(cursor) or time.monotonic() > until:
                 break
 
+    def pages(self, command: str, key: str | bytes, count: int) -> Iterator[Any]:
+        """Yield what each call of `HSCAN`, `SSCAN` or `ZSCAN` has found, until the whole key was read."""
+        cursor = 0
+        while True:
+            ((cursor, found),) = self.pipe((command, key, cursor, "COUNT", count))
+            yield found
+            if not cursor:
+                return
+
     def info(self, section: str | None = None) -> dict[str, Any] | None:
         """Return a section of the server's `INFO`, or the usual ones; None if the user may not use that."""
         try:

@@ -128,17 +128,15 @@ class BudgetReader:
 
     def _used(self, limit: int | None) -> tuple[dict[str, dict[str, float]], bool]:
         used: dict[str, dict[str, float]] = {}
-        cursor = seen = 0
-        while True:
-            ((cursor, part),) = self._link.pipe(("HSCAN", self._keys.of("used"), cursor, "COUNT", SCAN_COUNT))
+        seen = 0
+        for part in self._link.pages("HSCAN", self._keys.of("used"), SCAN_COUNT):
+            if limit is not None and seen >= limit:
+                return used, True
             for name, value in part.items():
                 what, _, key = name.partition(b":")
                 used.setdefault(decoded(key), {})[what.decode()] = float(value)
             seen += len(part)
-            if not cursor:
-                return used, False
-            if limit is not None and seen >= limit:
-                return used, True
+        return used, False
 
 
 def _found(key: str, values: Mapping[str, float], entries: Mapping[str, Mapping[str, Any]]) -> BudgetFound:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 
@@ -91,9 +91,7 @@ class Exporter:
 
     def _clocks(self) -> Iterator[Record]:
         for noun in CLOCKS:
-            cursor = None
-            while cursor != 0:
-                ((cursor, found),) = self._link.pipe(("ZSCAN", self._keys.of(noun), cursor or 0, "COUNT", SCAN_COUNT))
+            for found in self._link.pages("ZSCAN", self._keys.of(noun), SCAN_COUNT):
                 for slot, at_ms in found:
                     yield {"kind": noun, "slot": decoded(slot), "ms": at_ms}
 
@@ -132,8 +130,9 @@ class Exporter:
             yield {"kind": "lost", "id": ID.unpack(key)[0], "workers": decoded(workers)}
 
     def _members(self, noun: str) -> Iterator[Record]:
-        for members in self._set(self._keys.of(noun)):
-            yield {"kind": noun, "members": [base64_text(member) for member in members]}
+        for members in self._link.pages("SSCAN", self._keys.of(noun), _MEMBERS_PER_RECORD):
+            if members:
+                yield {"kind": noun, "members": [base64_text(member) for member in members]}
 
     def _ended(self) -> Iterator[Record]:
         (found,) = self._link.pipe(("ZRANGE", self._keys.of("ended"), 0, -1, "WITHSCORES"))
@@ -141,21 +140,8 @@ class Exporter:
             yield {"kind": "ended", "crawl_id": decoded(crawl_id), "ended_ms": int(ended_ms)}
 
     def _hash(self, noun: str) -> Iterator[tuple[bytes, bytes]]:
-        cursor = 0
-        while True:
-            ((cursor, found),) = self._link.pipe(("HSCAN", self._keys.of(noun), cursor, "COUNT", SCAN_COUNT))
+        for found in self._link.pages("HSCAN", self._keys.of(noun), SCAN_COUNT):
             yield from found.items()
-            if not cursor:
-                return
-
-    def _set(self, key: str | bytes) -> Iterator[Sequence[bytes]]:
-        cursor = 0
-        while True:
-            ((cursor, found),) = self._link.pipe(("SSCAN", key, cursor, "COUNT", _MEMBERS_PER_RECORD))
-            if found:
-                yield list(found)
-            if not int(cursor):
-                return
 
 
 def _request_record(stored: Stored) -> Record:

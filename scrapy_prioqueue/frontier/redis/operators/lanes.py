@@ -66,19 +66,16 @@ class Lanes:
         """Iterate over the slots that have a queue, waiting or not, each once."""
         is_split, seen = self.all()[0].tier is not None, set[bytes]()
         # A slot that begins or ends to wait keeps its turns, unless the number of lanes has changed meanwhile.
-        for name in chain(self._turns(is_split=is_split), (member[8:] for member in self.unsorted()), self._waiting()):
+        waiting = self._members(self._keys.of("waiting"))
+        for name in chain(self._turns(is_split=is_split), (member[8:] for member in self.unsorted()), waiting):
             if name not in seen:
                 seen.add(name)
                 yield name
 
     def _turns(self, *, is_split: bool) -> Iterator[bytes]:
-        cursor = 0
-        while True:
-            ((cursor, found),) = self._link.pipe(("HSCAN", self._keys.of("turns"), cursor, "COUNT", SCAN_COUNT))
+        for found in self._link.pages("HSCAN", self._keys.of("turns"), SCAN_COUNT):
             for position in found:
                 yield slot_of(position, is_split=is_split)
-            if not cursor:
-                return
 
     def unsorted(self) -> Iterator[bytes]:
         """Iterate over slots, with their turns, that are not in their new lanes yet after a change of their number."""
@@ -89,16 +86,9 @@ class Lanes:
         (count,) = self._link.pipe(("HGET", self._keys.state, "unsorted"))
         return [self._keys.unsorted(number) for number in range(1, int(count or 0) + 1)]
 
-    def _waiting(self) -> Iterator[bytes]:
-        return self._members(self._keys.of("waiting"))
-
     def _members(self, key: str) -> Iterator[bytes]:
-        cursor = 0
-        while True:
-            ((cursor, found),) = self._link.pipe(("ZSCAN", key, cursor, "COUNT", SCAN_COUNT))
+        for found in self._link.pages("ZSCAN", key, SCAN_COUNT):
             yield from (member for member, _ in found)
-            if not cursor:
-                return
 
     def first(self, limit: int, waiting_limit: int) -> Sequence[bytes]:
         """Return the first slots of each lane, and of those that are in no lane now."""

@@ -123,11 +123,9 @@ class LimitReader:
     def learnt(self) -> Sequence[LimitFound]:
         """Return the delays from robots.txt and latency, by slot."""
         found: list[LimitFound] = []
-        cursor = 0
-        while len(found) < LEARNT_LIMIT:
-            ((cursor, part),) = self._link.pipe(("HSCAN", self._keys.of("delays"), cursor, "COUNT", SLOTS_PER_CALL))
+        for part in self._link.pages("HSCAN", self._keys.of("delays"), SLOTS_PER_CALL):
             found += [_learnt(field, delay_ms) for field, delay_ms in part.items()]
-            if not cursor:
+            if len(found) >= LEARNT_LIMIT:
                 break
         return sorted(found, key=lambda entry: (entry.pattern, entry.source))
 
