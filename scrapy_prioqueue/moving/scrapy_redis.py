@@ -111,10 +111,7 @@ class ScrapyRedisCrawl(Source):
         return int(self._seen.pipe(("SCARD", self._seen_key))[0]) if self._has_seen else 0
 
     def fingerprints(self) -> Iterator[bytes]:
-        cursor = None if self._has_seen else 0
-        while cursor != 0:
-            ((cursor, found),) = self._seen.pipe(("SSCAN", self._seen_key, cursor or 0, "COUNT", _PER_TRIP))
-            cursor = int(cursor)
+        for found in self._seen.pages("SSCAN", self._seen_key, _PER_TRIP) if self._has_seen else ():
             for member in found:
                 try:
                     yield bytes.fromhex(member.decode())

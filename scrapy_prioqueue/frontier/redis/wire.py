@@ -44,8 +44,7 @@ OK, OTHER_CRAWL, UNKNOWN_SESSION, OUT_OF_STEP, SUPERSEDED = range(5)
 ID = struct.Struct(">Q")
 """The stored form of an id."""
 
-
-_LETTER_TEXTS = ("reason", "detail", "slot", "worker", "traceback", "lost_by")
+_LETTER_TEXTS = ("reason", "detail", "slot", "worker", "traceback", "lost_by", "epoch")
 _LETTER_FIELDS = (
     *("reason", "detail", "attempts", "rank", "slot", "worker", "died_ms", "payload", "traceback", "lost_by", "epoch"),
 )
@@ -389,13 +388,21 @@ def read_dead_letters(flat: Sequence[bytes]) -> list[DeadLetter]:
 
 def read_dead_letter(key: bytes, value: bytes) -> DeadLetter:
     """Return a dead letter from its stored form."""
+    fields = letter_fields(value)
+    del fields["epoch"]
+    return DeadLetter(ID.unpack(key)[0], **fields)
+
+
+def letter_fields(value: bytes) -> dict[str, Any]:
+    """Return the fields of a dead letter from its stored form."""
     fields = dict(zip(_LETTER_FIELDS, msgpack.unpackb(value, raw=True), strict=True))
     texts = {name: decoded(fields[name]) for name in _LETTER_TEXTS}
-    return DeadLetter(
-        lease_id=ID.unpack(key)[0],
-        attempts=fields["attempts"],
-        rank=fields["rank"],
-        died_ms=int(fields["died_ms"]),
-        payload=fields["payload"],
-        **texts,
-    )
+    return {**fields, **texts, "rank": int(fields["rank"]), "died_ms": int(fields["died_ms"])}
+
+
+def stored_letter(fields: Mapping[str, Any]) -> bytes:
+    """Return the stored form of a dead letter from its fields."""
+    values = [encoded(fields[name]) if name in _LETTER_TEXTS else fields[name] for name in _LETTER_FIELDS]
+    # The scripts use text only.
+    stored: bytes = msgpack.packb(values, use_bin_type=False)
+    return stored

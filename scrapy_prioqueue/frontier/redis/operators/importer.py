@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from secrets import token_hex
 from typing import Any
 
-import msgpack
 from redis.exceptions import ResponseError
 
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable, NotPermitted, PrioQueueError
@@ -24,7 +23,7 @@ from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.bloom import is_bloom, needs_filters
 from scrapy_prioqueue.frontier.redis.seen.offers import NO_FILTERS, offers_by
 from scrapy_prioqueue.frontier.redis.seen.shapes import DEFAULT_SHAPE
-from scrapy_prioqueue.frontier.redis.wire import ID, OK, died_score, encoded
+from scrapy_prioqueue.frontier.redis.wire import ID, OK, died_score, encoded, stored_letter
 from scrapy_prioqueue.hints import frontier_command
 
 _RECORDS_PER_PROGRESS = 1000
@@ -173,23 +172,9 @@ class Importer:
 
     def _letter(self, record: Mapping[str, Any]) -> bytes:
         is_current = record["epoch"] == str(self._head["epoch"])
-        packed: bytes = msgpack.packb(
-            [
-                *(encoded(record["reason"]), encoded(record["detail"]), record["attempts"], record["rank"]),
-                *(
-                    encoded(record["slot"]),
-                    encoded(record["worker"]),
-                    record["died_ms"],
-                    b64decode(record["payload"]),
-                ),
-                *(encoded(record["traceback"]), encoded(record["lost_by"])),
-                # Letters of earlier crawls must not be mistaken for those of this one.
-                encoded(self._epoch if is_current else f"{record['epoch']} of {self._head['name']}"),
-            ],
-            # The scripts use text only.
-            use_bin_type=False,
-        )
-        return packed
+        # Letters of earlier crawls must not be mistaken for those of this one.
+        epoch = self._epoch if is_current else f"{record['epoch']} of {self._head['name']}"
+        return stored_letter({**record, "payload": b64decode(record["payload"]), "epoch": epoch})
 
     def _end(self, total: Imported) -> Imported:
         head, counts = self._head, self._head["counts"]

@@ -8,13 +8,11 @@ from heapq import merge
 from itertools import islice
 from typing import Any
 
-import msgpack
-
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.operators.findings import STATES, Letter, RequestState, Stored
 from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes
-from scrapy_prioqueue.frontier.redis.wire import DIED_RANGES, ID, decoded, encoded, read_lease
+from scrapy_prioqueue.frontier.redis.wire import DIED_RANGES, ID, decoded, encoded, letter_fields, read_lease
 
 SCAN_COUNT = 500
 """Approximate number of requests that one call reads."""
@@ -277,20 +275,9 @@ def read_leased(key: bytes, value: bytes, expiry_ms: float | None, lost: bytes |
 
 
 def read_dead(key: bytes, value: bytes) -> Stored:
-    """Return the request of a dead letter; those of older versions have fewer fields."""
-    fields = msgpack.unpackb(value, raw=True)
-    reason, detail, attempts, rank, slot, worker, died_ms, payload = fields[:8]
-    traceback, lost, epoch = [*fields[8:11], b"", b"", b""][:3]
-    return Stored(
-        *(_id(key), "dead", attempts, int(rank), decoded(slot), payload),
-        at_ms=int(died_ms),
-        worker=decoded(worker),
-        lost_by=decoded(lost),
-        reason=decoded(reason),
-        detail=decoded(detail),
-        traceback=decoded(traceback),
-        epoch=decoded(epoch) if isinstance(epoch, bytes) else str(epoch),
-    )
+    """Return the request of a dead letter."""
+    fields = letter_fields(value)
+    return Stored(_id(key), "dead", at_ms=fields.pop("died_ms"), **fields)
 
 
 def _foreign(member: bytes, state: RequestState, rank: float, slot: str = "") -> Stored:
