@@ -9,7 +9,7 @@ from typing import Any
 from scrapy_prioqueue.errors import WrongKeyType
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.link import Command, Link
+from scrapy_prioqueue.frontier.redis.link import Command
 from scrapy_prioqueue.frontier.redis.seen.subfilters import FILTER_TYPE
 from scrapy_prioqueue.printable import text_of
 
@@ -55,15 +55,6 @@ def refuse_wrong_types(keys: Keys, answers: Iterable[Any]) -> None:
         WrongKeyType: names the key.
     """
     _refuse(keys, _single_keys(keys), answers)
-
-
-def check_key_types_by(link: Link, keys: Keys) -> None:
-    """Read and check the types for programs that aren't workers; it blocks.
-
-    Raises:
-        WrongKeyType: names the key.
-    """
-    refuse_wrong_types(keys, link.attempt(*type_questions(keys)))
 
 
 async def search_wrong_type(connection: Connection, *frontiers: Keys) -> None:

@@ -19,14 +19,14 @@ from scrapy_prioqueue.frontier.base import Depth, OnFinish, Order, Push
 from scrapy_prioqueue.frontier.policy import Budget, SlotLimit, values_of
 from scrapy_prioqueue.frontier.redis.clearing import FIELDS, KEYS_PER_CALL, WAIT_S, must_scan, seen_names
 from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
-from scrapy_prioqueue.frontier.redis.key_types import check_key_types_by
+from scrapy_prioqueue.frontier.redis.key_types import refuse_wrong_types, type_questions
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.operators.calls import ITEMS_PER_CALL, ScriptCalls, trips
 from scrapy_prioqueue.frontier.redis.operators.clearing import Progress, clear, scan
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.frontier.redis.operators.requests import Requests
-from scrapy_prioqueue.frontier.redis.operators.seen_sets import seen_home, seen_shape
+from scrapy_prioqueue.frontier.redis.operators.seen_sets import home_and_shape
 from scrapy_prioqueue.frontier.redis.rejections import (
     CLEAR,
     IMPORTING,
@@ -116,7 +116,7 @@ class Operator:
         """
         if self.link.in_cluster:
             refuse_other_hash_slot(self.name, plan.seen_name)
-        check_key_types_by(self.link, self.keys)
+        refuse_wrong_types(self.keys, self.link.attempt(*type_questions(self.keys)))
         has_cleared, until = False, time.monotonic() + _CLEARING_TIMEOUT_S
         # For the other modes defaults are good enough, since most crawls are begun by workers.
         offers = offers_by(self.link, self.keys) if plan.seen.mode == "bloom" else Offers()
@@ -345,7 +345,8 @@ class Operator:
         Raises:
             NotPermitted: they are in a Bloom filter, in which fingerprints share bits.
         """
-        if is_bloom(seen_shape(self.link, self.keys)):
+        _, shape = home_and_shape(self.link, self.keys)
+        if is_bloom(shape):
             raise NotPermitted(
                 "fingerprints are in a Bloom filter (PRIOQUEUE_SEEN = 'bloom'), which can't forget single ones:"
                 " push the request with dont_filter, or forget all fingerprints"
@@ -391,7 +392,7 @@ class Operator:
         Args:
             progress: called now and then with the number of keys dropped, or scanned.
         """
-        home = seen_home(self.link, self.keys)
+        home, _ = home_and_shape(self.link, self.keys)
         (fields,) = self.link.pipe(("HMGET", home.state, *FIELDS))
         layout = fields[0]
         # The counts go first: without them a worker with other settings may choose a new shape. Frontiers that share

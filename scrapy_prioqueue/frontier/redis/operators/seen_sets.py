@@ -23,17 +23,12 @@ _KEYS_PER_TRIP = 100
 """Keys per round trip: a few hundred kilobytes, in short commands, between which other clients are served."""
 
 
-def seen_shape(link: Link, keys: Keys) -> str:
-    """Return the shape of a frontier's seen set: that in the state of its home, or else in its own state."""
-    own, shared = link.pipe(*(("HGET", one.state, "seen_shape") for one in (keys, seen_home(link, keys))))
-    found = shared or own
-    return DEFAULT_SHAPE if found is None else str(found.decode())
-
-
-def seen_home(link: Link, keys: Keys) -> Keys:
-    """Return the keys of the frontier that stores its fingerprints."""
-    (name,) = link.pipe(("HGET", keys.state, "seen_name"))
-    return keys if name is None else Keys(name.decode())
+def home_and_shape(link: Link, keys: Keys) -> tuple[Keys, str]:
+    """Return the keys of the frontier that stores a frontier's fingerprints, and the shape of that seen set."""
+    ((name, shape),) = link.pipe(("HMGET", keys.state, "seen_name", "seen_shape"))
+    home = keys if name is None else Keys(name.decode())
+    (shared,) = link.pipe(("HGET", home.state, "seen_shape"))
+    return home, (shared or shape or DEFAULT_SHAPE.encode()).decode()
 
 
 def identity_of(link: Link, keys: Keys) -> str:
@@ -47,7 +42,7 @@ def seen_until(link: Link, keys: Keys, fingerprint: bytes) -> float | None:
 
     The time may be in the past, or infinite. In a Bloom filter another fingerprint may be the cause.
     """
-    shape, home, digest = seen_shape(link, keys), seen_home(link, keys), hashed(fingerprint)
+    (home, shape), digest = home_and_shape(link, keys), hashed(fingerprint)
     if is_bloom(shape):
         return float("inf") if _is_in_bloom(link, home, shape, digest) else None
     (moved,) = link.pipe(("HGET", home.state, "seen_moved"))

@@ -18,7 +18,7 @@ SUBFILTERS = 12
 """Number of subfilters. Each holds twice as many as the one before, so all hold 4,095 times the expected number."""
 
 _STEPS = 1000
-_KINDS: Sequence[type[Bits] | type[Filters]] = (Bits, Filters)
+_KINDS: Sequence[type[Subfilter]] = (Bits, Filters)
 
 
 def subfilters_for(capacity: int, error_rate: float, *, has_filters: bool = False) -> Sequence[Subfilter]:

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, exp, log, sqrt
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from scrapy_prioqueue.frontier.redis.keys import Keys
 
@@ -40,27 +40,6 @@ FILTER_TYPE = "MBbloom--"
 
 _HASH = struct.Struct("<I")
 _HASHES = struct.Struct(">II")
-
-
-class Subfilter(Protocol):
-    """A part of a Bloom filter."""
-
-    @property
-    def chunks(self) -> int:
-        """Number of its strings or filters."""
-
-    @property
-    def capacity(self) -> int:
-        """Number of fingerprints after which the next subfilter begins."""
-
-    def text(self) -> str:
-        """Return the subfilter as the scripts read it."""
-
-    def rate(self, count: int) -> float:
-        """Return the probability of a false positive with `count` fingerprints in it."""
-
-    def lookups(self, keys: Keys, level: int, digest: bytes) -> Sequence[Lookup]:
-        """Return commands that all return 1 if a hash of 12 bytes is in this subfilter, whose number is `level`."""
 
 
 def _false_positives(hashes: int, bits: int, count: int) -> float:
@@ -200,6 +179,10 @@ class Filters:
         size = self.chunk_bytes
         each = next((allocated for allocated in _ALLOCATED_TO_FILTERS if allocated >= size), size)
         return self.chunks * (each + _KEY_BYTES)
+
+
+Subfilter = Bits | Filters
+"""A part of a Bloom filter."""
 
 
 def _short(error_rate: float) -> float:
