@@ -147,7 +147,7 @@ class Board:
     def charts(self, status: Status) -> tuple[Chart | None, Chart | None]:
         """Return the charts of the requests that wait, and of the rates; None without enough samples."""
         # Workers add a sample to the history every few seconds at most; the dashboard's own samples continue it.
-        history = self.reading.get("history", lambda inspector: inspector.history(), interval_s=HISTORY_INTERVAL_S)
+        history = self.reading.get("history", lambda inspector: inspector.runs.history(), interval_s=HISTORY_INTERVAL_S)
         samples = continued(history.value.samples if history.value else (), self._seen.samples)
         if len(samples) < FEWEST:
             return None, None
@@ -155,7 +155,7 @@ class Board:
 
     def runs(self) -> Reading[Sequence[Run]]:
         """Return the runs of workers, those that joined last first."""
-        return self._slowly("runs", lambda inspector: inspector.runs(RUNS))
+        return self._slowly("runs", lambda inspector: inspector.runs.all(RUNS))
 
     def workers(self, status: Status) -> Sequence[WorkerFound]:
         """Return the workers with the number of their leases."""

@@ -447,7 +447,7 @@ class FleetCollector:
         status = inspector.status(self._seeds_keys)
         if status is None:
             return None
-        return FrontierSeen(status, inspector.letters_by_reason(), inspector.sums())
+        return FrontierSeen(status, inspector.letters_by_reason(), inspector.runs.sums())
 
     def _checked(self, name: str, reading: Reading[T]) -> Reading[T]:
         """Return a reading, and report a new trouble."""

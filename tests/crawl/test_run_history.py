@@ -24,14 +24,14 @@ def test_a_killed_and_a_finished_run_add_up(
     inspector = Inspector(database, frontier_name)
     first = on_redis.start(spider=Making, settings=PIPELINES)
     first.wait_for("asked", "/a")
-    wait_until(lambda: inspector.runs()[0].figures.pages == 2, what="two pages are reported", within=WITHIN_S)
+    wait_until(lambda: inspector.runs.all()[0].figures.pages == 2, what="two pages are reported", within=WITHIN_S)
     first.kill()
     gate.set()
 
     result = on_redis.run(spider=Making, settings=PIPELINES)
 
-    last, lost = inspector.runs()
-    totals, history = inspector.totals(), inspector.history()
+    last, lost = inspector.runs.all()
+    totals, history = inspector.runs.totals(), inspector.runs.history()
     database.close()
     assert [lost.state, last.state, last.figures.reason] == ["lost", "closed", "finished"]
     assert (lost.figures.items, lost.figures.confidence) == (6, [0, 0, 0, 0, 0, 0, 0, 2, 0, 0])

@@ -83,7 +83,7 @@ def test_a_run_is_found_with_its_last_figures(inspector: Inspector, backend: Red
     backend.clock.advance(5)
     record(worker, report(pages=10, items=4, tiers={"urgent": 10}, confidence=[0] * 9 + [4], settings={"A": "1"}))
 
-    (run,) = inspector.runs()
+    (run,) = inspector.runs.all()
 
     assert (run.worker, run.host, run.pid, run.crawl_id) == ("w1", "a.example", "7", "monday")
     assert (run.state, run.figures.pages, run.figures.items) == ("running", 10, 4)
@@ -99,7 +99,7 @@ def test_a_run_that_closes_has_a_reason_and_a_killed_one_is_lost(inspector: Insp
     backend.clock.advance(11)
     running.ask()
 
-    found = {run.worker: (run.state, run.figures.reason, run.figures.pages) for run in inspector.runs()}
+    found = {run.worker: (run.state, run.figures.reason, run.figures.pages) for run in inspector.runs.all()}
 
     assert found == {"closed": ("closed", "shutdown", 4), "lost": ("lost", "", 3), "running": ("running", "", 3)}
 
@@ -110,7 +110,7 @@ def test_a_report_that_comes_after_the_last_one_changes_nothing(inspector: Inspe
 
     record(worker, report(pages=3))
 
-    assert [(run.state, run.figures.pages) for run in inspector.runs()] == [("closed", 4)]
+    assert [(run.state, run.figures.pages) for run in inspector.runs.all()] == [("closed", 4)]
     assert record(other, report())
 
 
@@ -121,7 +121,7 @@ def test_a_later_process_under_the_same_id_is_another_run(inspector: Inspector, 
     again = backend.join()
     record(again, report(pages=5))
 
-    assert [(run.state, run.figures.pages) for run in inspector.runs()] == [("running", 5), ("lost", 3)]
+    assert [(run.state, run.figures.pages) for run in inspector.runs.all()] == [("running", 5), ("lost", 3)]
 
 
 def test_the_newest_thousand_runs_are_kept(
@@ -139,7 +139,7 @@ def test_the_newest_thousand_runs_are_kept(
     assert [client.zcard(keys.of("ran")), *(client.hlen(keys.of(noun)) for noun in ("runs", "numbers"))] == [
         MOST_RUNS
     ] * 3
-    assert [run.figures.pages for run in inspector.runs()] == [1]
+    assert [run.figures.pages for run in inspector.runs.all()] == [1]
 
 
 def test_runs_that_are_no_longer_kept_stay_in_the_totals_and_counters(
@@ -147,7 +147,7 @@ def test_runs_that_are_no_longer_kept_stay_in_the_totals_and_counters(
 ) -> None:
     worker = backend.join(worker_info={"host": "a"})
     record(worker, report(pages=1, items=1, tiers={"high": 1}, stats={"x": 1}))
-    (run,), keys, client = inspector.runs(), operator.keys, redis_server.client()
+    (run,), keys, client = inspector.runs.all(), operator.keys, redis_server.client()
     began_ms = run.joined_ms
     names = ("item_scraped_count", "request_depth_max", "max", "memusage/startup", "a/min", "min_x", "maximal", "x-max")
     runs: list[Run] = [run]
@@ -169,12 +169,12 @@ def test_runs_that_are_no_longer_kept_stay_in_the_totals_and_counters(
     record(worker, report(pages=3, items=2, tiers={"high": 2, "low": 1}, stats={"x": 3}))
     stats[0], runs[0] = {"x": 3}, replace(run, heard_ms=backend.clock.now_ms)
 
-    assert len(inspector.runs()) == MOST_RUNS
-    found = inspector.totals()
+    assert len(inspector.runs.all()) == MOST_RUNS
+    found = inspector.runs.totals()
     assert found is not None
     assert found.stats == pytest.approx(totals_of(runs, stats, Dropped()).stats)
     assert replace(found, stats={}) == replace(totals_of(runs, stats, Dropped()), stats={})
-    sums = inspector.sums()
+    sums = inspector.runs.sums()
     assert (sums["items"], sums["by_tier"]) == (2, {"high": 2, "low": 1})
 
 
@@ -191,8 +191,8 @@ def test_a_run_is_recorded_anew_on_a_server_that_has_lost_it_when_the_worker_has
 
     assert worker.ask().has_forgotten
     record(worker, report(pages=3))
-    assert [(run.state, run.figures.pages) for run in inspector.runs()] == [("running", 3)]
-    assert [sample.pages for sample in inspector.history().samples] == [3]
+    assert [(run.state, run.figures.pages) for run in inspector.runs.all()] == [("running", 3)]
+    assert [sample.pages for sample in inspector.runs.history().samples] == [3]
 
 
 def test_a_worker_leaves_although_its_last_report_cannot_be_stored(
@@ -247,7 +247,7 @@ def test_the_last_worker_of_a_crawl_gets_the_totals_of_all(inspector: Inspector,
         "memusage/max": 70,
         "a/min": 2,
     }
-    assert inspector.totals() == totals
+    assert inspector.runs.totals() == totals
 
 
 def test_the_next_crawl_keeps_the_runs_and_has_totals_and_a_history_of_its_own(
@@ -257,18 +257,18 @@ def test_the_next_crawl_keeps_the_runs_and_has_totals_and_a_history_of_its_own(
     record(worker, report(pages=3, stats={"item_scraped_count": 3}))
     end(worker)
     leave(worker, report("finished", {"item_scraped_count": 3}, pages=3))
-    assert inspector.history().samples
+    assert inspector.runs.history().samples
     backend.clock.advance(1)
     later = backend.join()
-    assert inspector.totals() is None
+    assert inspector.runs.totals() is None
     record(later, report(pages=1, stats={"item_scraped_count": 1}))
 
-    totals = inspector.totals()
+    totals = inspector.runs.totals()
     assert totals is not None
     assert (totals.runs, totals.stats) == (1, {"item_scraped_count": 1})
-    assert [sample.pages for sample in inspector.history().samples] == [1]
-    assert [run.figures.pages for run in inspector.runs()] == [1, 3]
-    assert len({run.epoch for run in inspector.runs()}) == 2
+    assert [sample.pages for sample in inspector.runs.history().samples] == [1]
+    assert [run.figures.pages for run in inspector.runs.all()] == [1, 3]
+    assert len({run.epoch for run in inspector.runs.all()}) == 2
 
 
 def test_a_reset_forgets_runs_and_history(
@@ -279,9 +279,9 @@ def test_a_reset_forgets_runs_and_history(
     leave(worker, report("shutdown"))
     operator.reset()
 
-    assert not inspector.runs()
-    assert inspector.history().samples == []
-    assert inspector.totals() is None
+    assert not inspector.runs.all()
+    assert inspector.runs.history().samples == []
+    assert inspector.runs.totals() is None
 
 
 # History
@@ -298,7 +298,7 @@ def test_a_sample_counts_what_there_is(inspector: Inspector, backend: RedisBacke
 
     backend.clock.advance(STEP_S)
     record(other, report(pages=7, items=4, latency=exchanges(0.3, 0.4)))
-    history = inspector.history()
+    history = inspector.runs.history()
 
     assert (history.tiers, history.step_s) == (("urgent", "normal"), STEP_S)
     first, sample = history.samples
@@ -318,10 +318,10 @@ def test_only_a_closing_worker_changes_the_last_sample_before_the_next_is_due(
     assert record(worker, report(pages=1)) == STEP_S
     backend.clock.advance(1)
     assert record(worker, report(pages=2)) == 1
-    assert [sample.pages for sample in inspector.history().samples] == [1]
+    assert [sample.pages for sample in inspector.runs.history().samples] == [1]
     leave(worker, report("shutdown", pages=3))
 
-    assert [sample.pages for sample in inspector.history().samples] == [3]
+    assert [sample.pages for sample in inspector.runs.history().samples] == [3]
 
 
 def test_the_resolution_halves_when_the_history_is_full(
@@ -339,7 +339,7 @@ def test_the_resolution_halves_when_the_history_is_full(
 
     assert record(worker, report(pages=1000)) == 2 * STEP_S
 
-    history = inspector.history()
+    history = inspector.runs.history()
     assert history.step_s == 2 * STEP_S
     assert [sample.pages for sample in history.samples] == [*range(1, MOST_SAMPLES, 2), 1000]
     assert client.hlen(name) == MOST_SAMPLES / 2 + 1 + len(("count", "step_ms", "sampled_ms", "sums"))
@@ -350,6 +350,6 @@ def test_tiers_of_many_slots_are_estimated(inspector: Inspector, backend: RedisB
     worker.commit(*(push(f"{number}", slot=f"{number}.example") for number in range(500)))
     record(worker, report())
 
-    (sample,) = inspector.history().samples
+    (sample,) = inspector.runs.history().samples
     assert sample.tiers == (500, 0)
     assert sample.slots == 500

@@ -60,7 +60,7 @@ class Document:
 
 def gather(inspector: Inspector, status: Status) -> Document:
     """Read everything for the report."""
-    totals, runs = inspector.totals(), inspector.runs()
+    totals, runs = inspector.runs.totals(), inspector.runs.all()
     own = [run for run in runs if run.epoch == status.state.epoch]
     stats = {} if totals is None else totals.stats
     slots = inspector.slots(MOST_SLOTS).slots if status.slots else ()
@@ -69,7 +69,7 @@ def gather(inspector: Inspector, status: Status) -> Document:
         totals=totals,
         runs=own[:MOST_RUNS],
         earlier_runs=len(runs) - len(own),
-        charts=list(charts_of(inspector.history())),
+        charts=list(charts_of(inspector.runs.history())),
         slots=slots,
         notes=list(_notes(status, totals)),
         tiers=_bars(_under(stats, DONE_TIER_STAT)),

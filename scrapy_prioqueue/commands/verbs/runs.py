@@ -43,7 +43,7 @@ class RunsVerb(Verb):
 
     def run(self, context: Context, options: Namespace) -> int:
         context.state()
-        found = [run for run in context.inspector.runs() if _is_meant(run, options)]
+        found = [run for run in context.inspector.runs.all() if _is_meant(run, options)]
         documents = [as_json(run) for run in found[: options.limit]]
         if options.run_id is not None and found:
             context.output.found(documents[0], sheet(found[0]))

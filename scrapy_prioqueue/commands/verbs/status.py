@@ -46,7 +46,7 @@ class StatusVerb(Verb):
         parser.add_argument("--stats", action="store_true", help="also show the sums of the workers' Scrapy stats")
 
     def run(self, context: Context, options: Namespace) -> int:
-        status, totals = context.status(), context.inspector.totals()
+        status, totals = context.status(), context.inspector.runs.totals()
         shown = drawing(status, totals=totals)
         if totals is not None and (options.stats or status.state.has_ended):
             shown = Group(shown, "", stats_table(totals))

@@ -99,10 +99,11 @@ class RunReader:
     def __init__(self, link: Link, keys: Keys, ttl_ms: int) -> None:
         self._link, self._keys, self._ttl_ms = link, keys, ttl_ms
 
-    def runs(self, limit: int | None = None, *, since_ms: int = 0) -> Sequence[Run]:
-        """Return the runs, those that joined last first; with a limit, only those heard of last.
+    def all(self, limit: int | None = None, *, since_ms: int = 0) -> Sequence[Run]:
+        """Return the runs, those that joined last first.
 
         Args:
+            limit: only so many, those heard of last; None for all, up to 1,000.
             since_ms: leave out runs that were last heard of before that time.
         """
         page = () if limit is None else ("LIMIT", 0, limit)
@@ -133,7 +134,7 @@ class RunReader:
         )
         if epoch is None:
             return None
-        runs = [run for run in self.runs(since_ms=int(created_ms or 0)) if run.epoch == decoded(epoch)]
+        runs = [run for run in self.all(since_ms=int(created_ms or 0)) if run.epoch == decoded(epoch)]
         stats = self._values("numbers", [run.run_id.encode() for run in runs])
         return totals_of(runs, map(read_stats, stats), read_dropped(dropped)) if runs else None
 
@@ -147,7 +148,7 @@ class RunReader:
         return found
 
     def history(self) -> History:
-        """Return the history; empty if there is none."""
+        """Return the samples of the newest crawl, at most 360; empty if there are none."""
         found, (tiers,) = self._link.pipe(("HGETALL", self._keys.of("history")), ("HMGET", self._keys.state, "tiers"))
         stored = (found.get(b"%d" % number) for number in range(1, int(found.get(b"count", 0)) + 1))
         samples = [sample for value in stored if value and (sample := read_sample(value)) is not None]

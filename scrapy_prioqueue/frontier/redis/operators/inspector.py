@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from scrapy_prioqueue.errors import LayoutMismatch
 from scrapy_prioqueue.frontier.kept import read_kept
@@ -28,7 +27,7 @@ from scrapy_prioqueue.frontier.redis.operators.findings import (
     TierDepth,
     WorkerFound,
 )
-from scrapy_prioqueue.frontier.redis.operators.history import History, RunReader
+from scrapy_prioqueue.frontier.redis.operators.history import RunReader
 from scrapy_prioqueue.frontier.redis.operators.lanes import SLOTS_PER_CALL, Lanes, tier_range
 from scrapy_prioqueue.frontier.redis.operators.limits import LimitReader
 from scrapy_prioqueue.frontier.redis.operators.order import ServingOrder
@@ -51,7 +50,6 @@ from scrapy_prioqueue.frontier.redis.wire import (
     read_owners,
     read_slow,
 )
-from scrapy_prioqueue.frontier.runs import FleetTotals, Run
 from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.rank import tier_of
 
@@ -99,7 +97,7 @@ class Inspector:
         self.limits = LimitReader(link, self.keys)
         self.budgets = BudgetReader(link, self.keys)
         self._ttl_ms = int(lease_ttl_s * 1000)
-        self._runs = RunReader(link, self.keys, self._ttl_ms)
+        self.runs = RunReader(link, self.keys, self._ttl_ms)
 
     def state(self, *, of_any_layout: bool = False) -> State | None:
         """Return the state, None if there is no such frontier.
@@ -149,26 +147,6 @@ class Inspector:
         (created_ms,) = self.link.pipe(("HGET", self.keys.state, "created_ms"))
         slots = SlotList(self.link, self.keys, self.now_ms(), int(created_ms or 0))
         return slots.first(limit, sort, progress, look_limit)
-
-    def runs(self, limit: int | None = None) -> Sequence[Run]:
-        """Return the runs of workers, those that joined last first.
-
-        Args:
-            limit: only so many, those heard of last; None for all, up to 1,000.
-        """
-        return self._runs.runs(limit)
-
-    def totals(self) -> FleetTotals | None:
-        """Return the totals of the runs of the newest crawl, None if none is known."""
-        return self._runs.totals()
-
-    def sums(self) -> Mapping[str, Any]:
-        """Return the sums of the figures of all runs of the newest crawl; see `RunReader.sums`."""
-        return self._runs.sums()
-
-    def history(self) -> History:
-        """Return the samples of the newest crawl, at most 360; empty if there are none."""
-        return self._runs.history()
 
     def held_by_worker(self) -> Mapping[str, int]:
         """Count leases by worker."""
