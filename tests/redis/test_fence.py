@@ -73,10 +73,10 @@ def test_a_fence_that_arrives_after_a_later_one_does_not_set_the_session_back(
     batch = Batch(1, [Push(0, "slot", b"request", None)])
     run(frontier.exchange([batch], None))
 
-    newest, session._nonce = session.nonce, old  # noqa: SLF001
+    newest, session.nonce = session.nonce, old
     membership = session._membership(0, flush=False, has_cleared=False)  # noqa: SLF001
     reply = run(session.call("join", (*membership, session._policy)))  # noqa: SLF001
-    session._nonce = newest  # noqa: SLF001
+    session.nonce = newest
 
     assert reply == [SUPERSEDED]
     assert run(session.look_up()).last_batch == 1

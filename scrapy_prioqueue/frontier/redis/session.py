@@ -171,11 +171,12 @@ class Session:
         self._config = config
         self._connection = connection
         self._keys = keys
-        self._nonce = nonce
+        self.nonce = nonce
         self._fences = 0
         self.epoch = epoch
         self._created_ms = b""
-        self._joined_ms = 0
+        self.joined_ms = 0
+        """When this process joined first."""
         self.heard_ms = heard_ms
         self.ttl_ms = int(config.lease_ttl_s * 1000)
         self._offers = Offers()
@@ -192,19 +193,9 @@ class Session:
         return policy_digest(self._policy)
 
     @property
-    def nonce(self) -> str:
-        """The nonce since the latest fence."""
-        return self._nonce
-
-    @property
     def run_id(self) -> str:
         """Id of this process's run, which fences don't change."""
-        return self._nonce.partition(".")[0]
-
-    @property
-    def joined_ms(self) -> int:
-        """When this process joined first."""
-        return self._joined_ms
+        return self.nonce.partition(".")[0]
 
     @property
     def created_ms(self) -> int:
@@ -213,7 +204,7 @@ class Session:
 
     def begin(self) -> None:
         """Begin a new session, as another process would."""
-        self._nonce, self._fences = f"{token_hex(8)}.0", 0
+        self.nonce, self._fences = f"{token_hex(8)}.0", 0
         self.epoch, self._created_ms = "", b""
         self.has_changed = False
 
@@ -224,12 +215,12 @@ class Session:
         operations have been put into other batches.
         """
         self._fences += 1
-        before, self._nonce = self._nonce, f"{self.run_id}.{self._fences}"
+        before, self.nonce = self.nonce, f"{self.run_id}.{self._fences}"
         try:
             await self.enter(last_batch=last_batch, flush=False)
         except BaseException:
             # If it was executed, the server will refuse the old nonce.
-            self._nonce = before
+            self.nonce = before
             raise
 
     def _is_own(self, nonce: str) -> bool:
@@ -252,7 +243,7 @@ class Session:
                 # The server has lost this process's join and remembers the process before.
                 return Known()
             raise self.superseded()
-        self._nonce = nonce.decode()
+        self.nonce = nonce.decode()
         return Known(last_batch=int(last_batch))
 
     def may_be_dropped(self) -> bool:
@@ -270,8 +261,8 @@ class Session:
         """
         (session,) = await self._connection.pipe(("HGET", self._keys.sessions, self._config.worker))
         nonce = "" if session is None else session.rpartition(b":")[0].decode()
-        if self._is_own(nonce) and nonce != self._nonce:
-            self._nonce = nonce
+        if self._is_own(nonce) and nonce != self.nonce:
+            self.nonce = nonce
         elif await self._is_of_earlier_process():
             self.has_changed = True
         else:
@@ -280,7 +271,7 @@ class Session:
     async def _is_of_earlier_process(self) -> bool:
         """Return whether the process that the server knows under this worker's id joined before this one."""
         (info,) = await self._connection.pipe(("HGET", self._keys.of("info"), self._config.worker))
-        return int(read_info(info).get("joined_ms", self._joined_ms)) < self._joined_ms
+        return int(read_info(info).get("joined_ms", self.joined_ms)) < self.joined_ms
 
     def superseded(self) -> NotPermitted:
         """Return the error for a session that another process has taken over."""
@@ -317,7 +308,7 @@ class Session:
                 continue
             has_cleared = False
             if reply[0] == OK:
-                self.epoch, self._created_ms, self._joined_ms = reply[1].decode(), reply[4], int(reply[7])
+                self.epoch, self._created_ms, self.joined_ms = reply[1].decode(), reply[4], int(reply[7])
                 return list(reply)
             if reply[0] == CLEAR:
                 flush = False
@@ -348,9 +339,9 @@ class Session:
         return (
             self.now(),
             config.worker,
-            self._nonce,
+            self.nonce,
             last_batch,
-            json.dumps({**config.worker_info, **({"joined_ms": self._joined_ms} if self.epoch else {})}),
+            json.dumps({**config.worker_info, **({"joined_ms": self.joined_ms} if self.epoch else {})}),
             self.ttl_ms,
             LAYOUT,
             json.dumps(list(config.tiers)),
@@ -435,4 +426,4 @@ class Session:
 
     def arguments(self) -> Sequence[Argument]:
         """Return the common arguments of all scripts of a session."""
-        return (self.now(), self.epoch, self._config.worker, self._nonce)
+        return (self.now(), self.epoch, self._config.worker, self.nonce)

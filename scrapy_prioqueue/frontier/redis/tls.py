@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,42 +21,39 @@ _AUTHORITIES = ("ssl_ca_certs", "ssl_ca_path", "ssl_ca_data")
 _VERIFICATIONS = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """What a context is made of; another one is needed when a file changes."""
-
-    certfile: str | None
-    keyfile: str | None
-    password: str | None
-    ca_certs: str | None
-    ca_path: str | None
-    ca_data: str | bytes | None
-    cert_reqs: ssl.VerifyMode
-    check_hostname: bool
-    min_version: ssl.TLSVersion | None
-    ciphers: str | None
-    further_flags: tuple[ssl.VerifyFlags, ...]
-    other_flags: tuple[ssl.VerifyFlags, ...]
-    changed_at: tuple[int, ...]
-
-
 @lru_cache(maxsize=16)
-def _context(wanted: _Wanted) -> ssl.SSLContext:
+def _context(
+    *,
+    certfile: str | None,
+    keyfile: str | None,
+    password: str | None,
+    ca_certs: str | None,
+    ca_path: str | None,
+    ca_data: str | bytes | None,
+    cert_reqs: ssl.VerifyMode,
+    check_hostname: bool,
+    min_version: ssl.TLSVersion | None,
+    ciphers: str | None,
+    further_flags: tuple[ssl.VerifyFlags, ...],
+    other_flags: tuple[ssl.VerifyFlags, ...],
+    changed_at: tuple[int, ...],
+) -> ssl.SSLContext:
+    """Return a context; another one is needed when a file changes."""
     context = ssl.create_default_context()
-    context.check_hostname = wanted.check_hostname
-    context.verify_mode = wanted.cert_reqs
-    for flag in wanted.further_flags:
+    context.check_hostname = check_hostname
+    context.verify_mode = cert_reqs
+    for flag in further_flags:
         context.verify_flags |= flag
-    for flag in wanted.other_flags:
+    for flag in other_flags:
         context.verify_flags &= ~flag
-    if wanted.certfile:
-        context.load_cert_chain(wanted.certfile, wanted.keyfile, wanted.password)
-    if wanted.ca_certs or wanted.ca_path or wanted.ca_data:
-        context.load_verify_locations(wanted.ca_certs, wanted.ca_path, wanted.ca_data)
-    if wanted.min_version is not None:
-        context.minimum_version = wanted.min_version
-    if wanted.ciphers:
-        context.set_ciphers(wanted.ciphers)
+    if certfile:
+        context.load_cert_chain(certfile, keyfile, password)
+    if ca_certs or ca_path or ca_data:
+        context.load_verify_locations(ca_certs, ca_path, ca_data)
+    if min_version is not None:
+        context.minimum_version = min_version
+    if ciphers:
+        context.set_ciphers(ciphers)
     return context
 
 
@@ -65,21 +61,19 @@ def _context_of(options: Any) -> ssl.SSLContext:
     """Return the context for the attributes that redis-py's connections have."""
     files = [file for file in (options.certfile, options.keyfile, options.ca_certs) if file]
     return _context(
-        _Wanted(
-            certfile=options.certfile,
-            keyfile=options.keyfile,
-            password=getattr(options, "certificate_password", None) or getattr(options, "password", None),
-            ca_certs=options.ca_certs,
-            ca_path=getattr(options, "ca_path", None),
-            ca_data=options.ca_data,
-            cert_reqs=options.cert_reqs,
-            check_hostname=options.check_hostname,
-            min_version=getattr(options, "min_version", None) or getattr(options, "ssl_min_version", None),
-            ciphers=getattr(options, "ciphers", None) or getattr(options, "ssl_ciphers", None),
-            further_flags=_flags(options, "include_verify_flags"),
-            other_flags=_flags(options, "exclude_verify_flags"),
-            changed_at=tuple(Path(file).stat().st_mtime_ns for file in files),
-        )
+        certfile=options.certfile,
+        keyfile=options.keyfile,
+        password=getattr(options, "certificate_password", None) or getattr(options, "password", None),
+        ca_certs=options.ca_certs,
+        ca_path=getattr(options, "ca_path", None),
+        ca_data=options.ca_data,
+        cert_reqs=options.cert_reqs,
+        check_hostname=options.check_hostname,
+        min_version=getattr(options, "min_version", None) or getattr(options, "ssl_min_version", None),
+        ciphers=getattr(options, "ciphers", None) or getattr(options, "ssl_ciphers", None),
+        further_flags=_flags(options, "include_verify_flags"),
+        other_flags=_flags(options, "exclude_verify_flags"),
+        changed_at=tuple(Path(file).stat().st_mtime_ns for file in files),
     )
 
 
