@@ -190,7 +190,7 @@ class _Verbs:
         some = list(islice((stored for stored in self._inspector.requests.each() if stored.state == "pending"), 4000))
         self._operator.move((stored, stored.rank + 1, stored.payload) for stored in some[:2000])
         self._operator.remove(some[2000:])
-        self._operator._run([("drop", ("", POSITIONS_PER_CALL))] * 20)  # noqa: SLF001 - all of it would be dropped
+        self._operator._calls.run([("drop", ("", POSITIONS_PER_CALL))] * 20)  # noqa: SLF001 - all of it would be dropped
         pushes = [request(number, self._slots) for number in range(2000)]
         self._operator.forget([push.fingerprint for push in pushes if push.fingerprint])
 

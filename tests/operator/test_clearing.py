@@ -157,7 +157,7 @@ def test_a_clearing_continues_where_another_one_was_cut_short(
     with closing(Link(redis_server.url)) as link:
         Operator(link, operator.name, lease_ttl_s=10).reset()
 
-    names = [len(call[2]) - 4 for trip in trips[5:] for call in trip if call[0] == "clear"]
+    names = [len(call[1]) - 4 for trip in trips[5:] for call in trip if call[0] == "clear"]
     assert 2000 < sum(names) < 2200
     assert client.hget(operator.keys.state, "cleared") is None
 

@@ -16,10 +16,11 @@ from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 from scrapy_prioqueue.errors import NotPermitted
 from scrapy_prioqueue.frontier.base import Exchanged, Push
 from scrapy_prioqueue.frontier.policy import Budget, SlotLimit
+from scrapy_prioqueue.frontier.redis.clearing import Call
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.calls import ScriptCalls
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan, Operator
-from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.rank import TIER_WIDTH
 from tests.contract.backends import TTL_S, RedisBackend
 from tests.property.model import Answer
@@ -43,10 +44,19 @@ class ClockedOperator(Operator):
 
     def __init__(self, link: Link, name: str, clock: UnixClock) -> None:
         super().__init__(link, name, lease_ttl_s=TTL_S)
+        self._calls = ClockedCalls(self.link, self.keys.state, clock)
+
+
+class ClockedCalls(ScriptCalls):
+    """Calls that happen at the time of a clock."""
+
+    def __init__(self, link: Link, state_key: str, clock: UnixClock) -> None:
+        super().__init__(link, state_key)
         self._clock = clock
 
-    def _run(self, calls: Sequence[tuple[str, Sequence[Argument]]]) -> list[Any]:
-        return super()._run([(name, (self._clock(), *arguments[1:])) for name, arguments in calls])
+    def run(self, calls: Sequence[Call]) -> list[Any]:
+        """Run scripts at the clock's time."""
+        return super().run([(name, (self._clock(), *arguments[1:])) for name, arguments in calls])
 
 
 class OperatedSide(Side):

@@ -65,7 +65,7 @@ class Bug:
 
 def _rewritten(script: Script, old: str, new: str) -> Script:
     source = _replaced(script.source, old, new)
-    return Script(script.name, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
+    return Script(source, sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
 def _replaced(text: str, old: str, new: str) -> str:

@@ -28,6 +28,8 @@ FIELDS = ("layout", "seen_shape", "seen_levels", "seen_moved", "seen", "seen_nam
 
 Fields = Sequence[bytes | None]
 Call = tuple[str, Sequence[Argument]]
+"""Name of a script, arguments after the state key."""
+
 Name = str | bytes
 
 

@@ -36,6 +36,7 @@ from scrapy_prioqueue.frontier.operations import payload_size
 from scrapy_prioqueue.frontier.policy import LimitsInForce, SlotLimit
 from scrapy_prioqueue.frontier.policy_parts import policy_warning
 from scrapy_prioqueue.frontier.redis.checks import server_warnings
+from scrapy_prioqueue.frontier.redis.clearing import Call
 from scrapy_prioqueue.frontier.redis.clock import newest_ms
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.gone import Evicted, leases_by_worker, take_from_gone
@@ -421,16 +422,8 @@ class RedisFrontier(Frontier):
 
     def _exchange_calls(self, batches: Sequence[Batch], demand: Demand | None) -> Calls:
         session = self._session
-        calls: list[tuple[str, Sequence[Argument]]] = [
-            (
-                "commit",
-                (
-                    *session.arguments(),
-                    batch.number,
-                    session.ttl_ms,
-                    *operation_arguments(batch.operations),
-                ),
-            )
+        calls: list[Call] = [
+            ("commit", (*session.arguments(), batch.number, session.ttl_ms, *operation_arguments(batch.operations)))
             for batch in batches
         ]
         if demand is not None:
@@ -500,7 +493,7 @@ class RedisFrontier(Frontier):
                 lost += [lease_id for lease_id, _ in part]
         return lost
 
-    def _renewal(self, held: Sequence[tuple[int, int]]) -> tuple[str, Sequence[Argument]]:
+    def _renewal(self, held: Sequence[tuple[int, int]]) -> Call:
         pairs = [part for lease_id, attempt in held for part in (ID.pack(lease_id), attempt)]
         return "renew", (*self._session.arguments(), self._applied, self._session.ttl_ms, *pairs)
 

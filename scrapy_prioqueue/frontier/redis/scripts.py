@@ -69,12 +69,10 @@ class Script:
     """A script ready for the server.
 
     Args:
-        name: the verb.
         source: shebang if the server knows it, the library, the script.
         digest: SHA1 of the source, for `EVALSHA`.
     """
 
-    name: str
     source: str
     digest: str
 
@@ -183,7 +181,7 @@ def scripts_for(
     version: tuple[int, ...], names: tuple[str, ...] = NAMES, *, in_cluster: bool = False
 ) -> dict[str, Script]:
     """Return scripts by name, in the form for a server of this version."""
-    return {name: _script(name, _joined(name), version, in_cluster=in_cluster) for name in names}
+    return {name: _script(_joined(name), version, in_cluster=in_cluster) for name in names}
 
 
 def has_shard_channels(version: tuple[int, ...], *, in_cluster: bool) -> bool:
@@ -199,7 +197,7 @@ def guarded(source: str) -> str:
     return _GUARD + source
 
 
-def _script(name: str, source: str, version: tuple[int, ...], *, in_cluster: bool) -> Script:
+def _script(source: str, version: tuple[int, ...], *, in_cluster: bool) -> Script:
     found = _FLAGS.search(source)
     if in_cluster:
         source = guarded(source)
@@ -208,4 +206,4 @@ def _script(name: str, source: str, version: tuple[int, ...], *, in_cluster: boo
     flags = found.group(1).strip() if found else ""
     if flags and version >= FIRST_VERSION_WITH_FLAGS:
         source = f"#!lua flags={flags}\n{source}"
-    return Script(name, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
+    return Script(source, sha1(source.encode(), usedforsecurity=False).hexdigest())

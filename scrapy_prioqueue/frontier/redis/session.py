@@ -17,7 +17,7 @@ from typing import Any
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, NotPermitted
 from scrapy_prioqueue.frontier.base import Batch, Claim, Fail, FrontierConfig, Operation
 from scrapy_prioqueue.frontier.operations import payload_size
-from scrapy_prioqueue.frontier.redis.clearing import FIELDS, WAIT_S, Clearing
+from scrapy_prioqueue.frontier.redis.clearing import FIELDS, WAIT_S, Call, Clearing
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.key_types import refuse_wrong_types, search_wrong_type, type_questions
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
@@ -113,7 +113,7 @@ def without_claims(operations: Sequence[Operation]) -> list[Operation]:
     return kept
 
 
-Calls = Sequence[tuple[str, Sequence[Argument]]]
+Calls = Sequence[Call]
 
 _SILENT_TTLS = 10
 """As in `forget_silent_workers` of the scripts."""

@@ -7,7 +7,8 @@ from typing import Any
 
 from redis import exceptions
 
-from scrapy_prioqueue.frontier.redis.connection import OLDEST_VERSION, Call, parse_version
+from scrapy_prioqueue.frontier.redis.clearing import Call
+from scrapy_prioqueue.frontier.redis.connection import OLDEST_VERSION, parse_version
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.scripts import OPERATOR_NAMES, Argument, Script, scripts_for
 from scrapy_prioqueue.frontier.redis.servers import is_node_of_cluster
@@ -33,10 +34,12 @@ class ScriptCalls:
 
     Args:
         link: to the server.
+        state_key: of the frontier.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, state_key: str) -> None:
         self._link = link
+        self._state_key = state_key
         self._scripts: dict[str, Script] = {}
 
     @property
@@ -52,7 +55,7 @@ class ScriptCalls:
             FrontierFull: the server has no memory for the write of one of them; others may have been executed.
         """
         scripts = self.loaded()
-        commands = [scripts[name].call(state_key, arguments) for name, state_key, arguments in calls]
+        commands = [scripts[name].call(self._state_key, arguments) for name, arguments in calls]
         replies = self._link.attempt(*commands)
         if any(isinstance(reply, exceptions.NoScriptError) for reply in replies):
             self._load()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from scrapy_prioqueue.frontier.redis.clearing import FIELDS, Call, Clearing
+from scrapy_prioqueue.frontier.redis.clearing import FIELDS, Clearing
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.calls import ScriptCalls
@@ -34,23 +34,19 @@ def clear(
     """
     (fields,) = link.pipe(("HMGET", keys.state, *FIELDS))
     clearing = Clearing(keys, client, scope, fields)
-
-    def run(trip: Sequence[Call]) -> list[tuple[int, int]]:
-        return calls.run([(name, keys.state, arguments) for name, arguments in trip])
-
     for found in scan(link, keys, progress) if clearing.must_scan else ():
-        if not run([clearing.found(found)])[0][0]:
+        if not calls.run([clearing.found(found)])[0][0]:
             return False
     are_gone = False
     while not are_gone:
-        replies = run(clearing.queues())
+        replies = calls.run(clearing.queues())
         if not replies[-1][0]:
             return False
         are_gone = clearing.are_gone(replies)
         if progress is not None:
             progress(clearing.dropped)
     for trip in clearing.trips():
-        if not all(is_clearing for is_clearing, _ in run(trip)):
+        if not all(is_clearing for is_clearing, _ in calls.run(trip)):
             return False
         if progress is not None:
             progress(clearing.dropped + clearing.done)

@@ -55,7 +55,7 @@ class Importer:
         self._name = name
         self._keys = Keys(name)
         self._link = link = link.at(self._keys.state)
-        self._calls = ScriptCalls(link)
+        self._calls = ScriptCalls(link, self._keys.state)
         self._client = f"{verb}:{token_hex(8)}"
         self._epoch = ""
         self._head: Record = {}
@@ -99,7 +99,7 @@ class Importer:
         # Set before the call, which may be executed even if it is interrupted.
         self.has_left = True
         try:
-            (reply,) = self._run([("adopt", ("", self._client, int(head["epoch"]), suspect_attempts, placing))])
+            (reply,) = self._calls.run([("adopt", ("", self._client, int(head["epoch"]), suspect_attempts, placing))])
         except PrioQueueError as error:
             if isinstance(error.__cause__, ResponseError):
                 # The server has refused the call.
@@ -129,7 +129,7 @@ class Importer:
     def _drop(self) -> None:
         """Delete all data of this import, so that another one may begin at once."""
         if self._link.ask(lambda client: client.hget(self._keys.state, "cleaner")) == self._client.encode():
-            self._run([("reset", ("", self._client, 0))])
+            self._calls.run([("reset", ("", self._client, 0))])
             self._clear()
 
     def _clear(self) -> bool:
@@ -138,7 +138,7 @@ class Importer:
     def _restore(self, items: Iterable[Sequence[Argument]]) -> Imported:
         total = Imported()
         for calls in trips(items, self._calls.per_trip):
-            for reply in self._run([("restore", ("", self._client, *arguments)) for arguments in calls]):
+            for reply in self._calls.run([("restore", ("", self._client, *arguments)) for arguments in calls]):
                 if reply[0] != OK:
                     raise self._taken()
                 pending, delayed, dead, seen, _ = reply[1:]
@@ -188,7 +188,7 @@ class Importer:
         state = {**head["state"], "layout": LAYOUT, "epoch": self._epoch, "seen": str(total.seen)}
         state["phase"] = "ended" if is_over else "open"
         texts = {name: str(value) for name, value in stats.items()}
-        if not self._run([("complete", ("", self._client, json.dumps(state), json.dumps(texts)))])[0]:
+        if not self._calls.run([("complete", ("", self._client, json.dumps(state), json.dumps(texts)))])[0]:
             raise self._taken()
         return total
 
@@ -198,9 +198,6 @@ class Importer:
             f"the import of frontier {self._name!r} was stopped for too long, and its data was deleted meanwhile:"
             " run it again",
         )
-
-    def _run(self, calls: Sequence[tuple[str, Sequence[Argument]]]) -> list[Any]:
-        return self._calls.run([(name, self._keys.state, arguments) for name, arguments in calls])
 
 
 def _noted(record: Mapping[str, Any]) -> Sequence[Argument]:

@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from secrets import token_hex
 from typing import Any, NamedTuple
 
@@ -40,7 +39,7 @@ from scrapy_prioqueue.frontier.redis.seen.bloom import is_bloom
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed, seen_argument
 from scrapy_prioqueue.frontier.redis.seen.offers import Offers, offers_by
 from scrapy_prioqueue.frontier.redis.seen.shapes import shape_text
-from scrapy_prioqueue.frontier.redis.wire import ID, OK, OTHER_CRAWL, decoded, encoded, push_arguments
+from scrapy_prioqueue.frontier.redis.wire import ID, OK, OTHER_CRAWL, decoded, encoded, pieces, push_arguments
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.hints import frontier_command
 
@@ -103,7 +102,7 @@ class Operator:
         self.keys = Keys(name)
         self.link = link = link.at(self.keys.state)
         self.requests = Requests(link, self.keys)
-        self._calls = ScriptCalls(link)
+        self._calls = ScriptCalls(link, self.keys.state)
         self._client = f"operator:{token_hex(8)}"
         self._ttl_ms = int(lease_ttl_s * 1000)
 
@@ -165,7 +164,7 @@ class Operator:
         firsts = list(range(0, len(pushes), ITEMS_PER_CALL))
         while firsts:
             trip, firsts = firsts[: self._calls.per_trip], firsts[self._calls.per_trip :]
-            replies = self._run([("push", push_call(pushes[at : at + ITEMS_PER_CALL])) for at in trip])
+            replies = self._calls.run([("push", push_call(pushes[at : at + ITEMS_PER_CALL])) for at in trip])
             refused = []
             for first, reply in zip(trip, replies, strict=True):
                 if reply[0] == OTHER_CRAWL:
@@ -377,9 +376,9 @@ class Operator:
         Args:
             progress: called now and then with the number dropped.
         """
-        dropped = 0
+        dropped, calls = 0, [("drop", ("", POSITIONS_PER_CALL))] * self._calls.per_trip
         while True:
-            replies: list[tuple[int, int]] = self._run([("drop", ("", POSITIONS_PER_CALL))] * self._calls.per_trip)
+            replies: list[tuple[int, int]] = self._calls.run(calls)
             dropped += sum(count for count, _ in replies)
             if progress is not None:
                 progress(dropped)
@@ -400,12 +399,11 @@ class Operator:
         shared = () if home is self.keys and layout is not None else ("seen_shape",)
         numbers = ("seen", "seen_sets", "seen_moved", "seen_swept", "seen_levels", *shared)
         self.link.ask(lambda client: client.hdel(home.state, *numbers))
-        parts: Iterator[Sequence[str | bytes]]
+        parts: Iterable[Sequence[str | bytes]]
         if must_scan(fields):
             parts = ([key for key in found if home.noun(key) == "seen"] for found in scan(self.link, home))
         else:
-            rest = seen_names(home, fields)
-            parts = iter(lambda: list(islice(rest, KEYS_PER_CALL)), [])
+            parts = pieces(seen_names(home, fields), KEYS_PER_CALL)
         dropped = 0
         for names in parts:
             if names:
@@ -445,17 +443,14 @@ class Operator:
             fixed: first arguments of each call, after the clock.
         """
         for calls in trips(items, self._calls.per_trip):
-            yield from self._run([(script, ("", *fixed, *arguments)) for arguments in calls])
+            yield from self._calls.run([(script, ("", *fixed, *arguments)) for arguments in calls])
 
     def _clear(self, scope: str, progress: Progress | None = None) -> bool:
         """Drop the keys of a scope; return False if another client has taken over."""
         return clear(self.link, self._calls, self.keys, self._client, scope, progress)
 
     def _call(self, name: str, arguments: Sequence[Argument]) -> Any:
-        return self._run([(name, arguments)])[0]
-
-    def _run(self, calls: Sequence[tuple[str, Sequence[Argument]]]) -> list[Any]:
-        return self._calls.run([(name, self.keys.state, arguments) for name, arguments in calls])
+        return self._calls.run([(name, arguments)])[0]
 
 
 def push_call(pushes: Sequence[Push]) -> Sequence[Argument]:
