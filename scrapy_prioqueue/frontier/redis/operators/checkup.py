@@ -8,7 +8,7 @@ from scrapy_prioqueue.frontier.policy_parts import moment
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT
 from scrapy_prioqueue.frontier.redis.operators.audit import Audit, KeysFound, Misplacement, Progress
 from scrapy_prioqueue.frontier.redis.operators.doctor import Finding
-from scrapy_prioqueue.frontier.redis.operators.findings import State, WorkerFound
+from scrapy_prioqueue.frontier.redis.operators.findings import State, Status, WorkerFound
 from scrapy_prioqueue.frontier.redis.operators.frontiers import others_of
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.wire import decoded
@@ -63,9 +63,11 @@ def frontier_findings(
         return
     yield from _tiers(state, tiers)
     yield from _phase(inspector, state)
-    yield from _workers(inspector, state)
-    yield from _awaited(inspector, seeds_keys)
-    yield from _unread(inspector, seeds_keys)
+    yield from _workers(inspector, audit, state)
+    status = inspector.status(seeds_keys)
+    if status is not None:
+        yield from _awaited(status)
+        yield from _unread(status)
     yield from _lost(state)
     yield from _books(audit)
     yield from _counts(audit)
@@ -130,11 +132,11 @@ def _lost(state: State) -> Iterator[Finding]:
         yield Finding("seen", "note", text, "with PRIOQUEUE_SEEN = 'compact' or 'exact' none are")
 
 
-def _workers(inspector: Inspector, state: State) -> Iterator[Finding]:
+def _workers(inspector: Inspector, audit: Audit, state: State) -> Iterator[Finding]:
     workers = inspector.workers()
     silent = [worker.name for worker in workers if not worker.is_alive]
     alive = len(workers) - len(silent)
-    expired = Audit(inspector.link, inspector.keys).expired_leases(inspector.now_ms())
+    expired = audit.expired_leases(inspector.now_ms())
     if expired and not alive:
         what = counted(expired, "request is", "requests are")
         text = f"{what} leased to workers that are gone, and no worker is alive to take them"
@@ -167,10 +169,9 @@ def _unstorable(workers: Sequence[WorkerFound]) -> Iterator[Finding]:
         yield Finding("local requests", "wrong", text, "scrapy frontier check SPIDER names the code that makes them")
 
 
-def _awaited(inspector: Inspector, seeds_keys: Sequence[str]) -> Iterator[Finding]:
+def _awaited(status: Status) -> Iterator[Finding]:
     """Find what keeps a crawl open that has no requests."""
-    status = inspector.status(seeds_keys)
-    if status is None or not status.waiting_workers or "paused" in status.state.orders:
+    if not status.waiting_workers or "paused" in status.state.orders:
         return
     names = _some([worker.name for worker in status.waiting_workers])
     text = f"no request is left, but the crawl is open: {names} waiting for {status.awaited}"
@@ -179,14 +180,13 @@ def _awaited(inspector: Inspector, seeds_keys: Sequence[str]) -> Iterator[Findin
     yield Finding("open crawl", "warning" if hanging else "note", text, remedy)
 
 
-def _unread(inspector: Inspector, seeds_keys: Sequence[str]) -> Iterator[Finding]:
+def _unread(status: Status) -> Iterator[Finding]:
     """Find a fleet that idles until slots open although there is more to read."""
-    status = inspector.status()
-    if status is None or not status.is_idle:
+    if not status.is_idle:
         return
     names = [worker.name for worker in status.workers if worker.is_alive and worker.has_more_starts]
     unread = [f"the rest of start() at {_some(names)}"] if names else []
-    unread += [f"seeds in {found.key}" for found in inspector.seeds(seeds_keys) if found.entries]
+    unread += [f"seeds in {found.key}" for found in status.seeds if found.entries]
     policy = status.state.policy
     is_at_limit = 0 < policy.pending_limit <= status.counts["pending"]
     if not unread or not (is_at_limit or policy.is_memory_high):
@@ -201,7 +201,7 @@ def _unread(inspector: Inspector, seeds_keys: Sequence[str]) -> Iterator[Finding
         if is_at_limit
         else "raise the server's maxmemory, or PRIOQUEUE_MEMORY_HIGH_WATER for all workers"
     )
-    slots = frontier_command("slots", inspector.name)
+    slots = frontier_command("slots", status.name)
     yield Finding(
         "idle fleet", "warning", text, f"{why}, or move or remove requests of the slots that hold most: {slots}"
     )

@@ -121,13 +121,12 @@ def _permission(link: Link, probe: str) -> Iterator[Finding]:
         yield Finding("scripts", "wrong", error.why, "allow Lua scripts, which every frontier needs")
 
 
-def _config(link: Link, name: str) -> str | None:
-    """Return a setting of the server, None if it can't be read."""
+def _config(link: Link, pattern: str) -> Mapping[str, str]:
+    """Return settings of the server, none if they can't be read."""
     try:
-        found = link.ask(lambda client: client.config_get(name))
+        return config_texts(link.ask(lambda client: client.config_get(pattern)))
     except FrontierUnavailable:
-        return None
-    return config_texts(found).get(name)
+        return {}
 
 
 def _version(info: dict[str, Any]) -> Finding:
@@ -185,7 +184,7 @@ def _sentinels(link: Link, sentinels: SentinelLocator) -> Iterator[Finding]:
         return
     for view in sorted(views.values(), key=lambda view: view.sentinels)[:1]:
         yield from _failover(view, f"{len(views)} of {len(sentinels.hosts)} name {places.pop()}")
-    if _config(link, "min-replicas-to-write") == "0":
+    if _config(link, "min-replicas-to-write").get("min-replicas-to-write") == "0":
         text = "min-replicas-to-write is 0: a primary that is cut off from the Sentinels takes writes, and loses them"
         remedy = "CONFIG SET min-replicas-to-write 1, and in redis.conf, on the replicas, too"
         yield Finding("sentinels", "note", text, remedy)
@@ -233,13 +232,13 @@ def _persistence(link: Link, info: dict[str, Any]) -> Iterator[Finding]:
             yield Finding("persistence", "wrong", "the last write of the append-only file failed", "free disk space")
         else:
             yield Finding("persistence", "fine", "append-only file")
-    elif (_config(link, "save") or "").strip():
-        text = "snapshots only: a crash loses writes since the last one, and workers restore only recent ones"
-        yield Finding("persistence", "note", text, "CONFIG SET appendonly yes, and in redis.conf")
-    elif _config(link, "save") is None:
+    elif (save := _config(link, "save").get("save")) is None:
         yield Finding(
             "persistence", "note", "no append-only file; snapshots unknown", "make sure that the server keeps its data"
         )
+    elif save.strip():
+        text = "snapshots only: a crash loses writes since the last one, and workers restore only recent ones"
+        yield Finding("persistence", "note", text, "CONFIG SET appendonly yes, and in redis.conf")
     else:
         text = "nothing is stored on disk: if the server stops, the whole frontier is lost"
         yield Finding("persistence", "warning", text, "CONFIG SET appendonly yes, and in redis.conf")
@@ -265,11 +264,7 @@ def _clock(link: Link) -> Iterator[Finding]:
 
 def _compact_limits(link: Link) -> Iterator[Finding]:
     """Check that hashes and sets of fingerprints keep their compact encodings."""
-    try:
-        found = link.ask(lambda client: client.config_get("*-max-*"))
-    except FrontierUnavailable:
-        return
-    config = config_texts(found)
+    config = _config(link, "*-max-*")
     limits = limits_of(config)
     least = zip(limits, EncodingLimits(FIELDS_PER_HASH, FIELD_BYTES, USUAL.integers), NAMES_OF_LIMITS, strict=True)
     for value, wanted, names in least:
