@@ -126,7 +126,7 @@ def situation_of(context: Context, state: State, request: Request, *, is_thoroug
     found = list(islice(filter(is_it, each(slot=slot, containing=traces(request.url))), MAX_FOUND))
     skips = slot is not None
     if not found:
-        can_read = is_thorough or inspector.waiting(slot) <= READ_LIMIT
+        can_read = is_thorough or inspector.requests.count(("pending", "delayed"), slot=slot) <= READ_LIMIT
         skips = skips or not can_read
         found = list(islice(filter(is_it, each(_READ, slot=slot)), MAX_FOUND)) if can_read else []
     now_ms = inspector.now_ms()
@@ -332,7 +332,7 @@ def _flood(situation: Situation) -> Iterator[Reason]:
 
 
 def _flood_text(situation: Situation) -> str:
-    return flood_text(situation.state.policy, situation.context.inspector.pending())
+    return flood_text(situation.state.policy, situation.context.inspector.requests.count(["pending"]))
 
 
 def _budgets(situation: Situation) -> Iterator[Reason]:

@@ -94,7 +94,7 @@ def found_by_id(context: Context, lease_id: int) -> Found | None:
     state = inspector.state()
     if state is None:
         return None
-    stored = inspector.requests.by_id(lease_id, searches=inspector.waiting() <= READ_LIMIT)
+    stored = inspector.requests.by_id(lease_id, searches=inspector.requests.count(("pending", "delayed")) <= READ_LIMIT)
     return Found("", (), [life_of(stored, state)] if stored else [])
 
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
-from scrapy_prioqueue.frontier.redis.operators.lanes import SLOTS_PER_CALL, Lanes
+from scrapy_prioqueue.frontier.redis.operators.lanes import SLOTS_PER_CALL, Lanes, lane_of
 from scrapy_prioqueue.frontier.redis.wire import ID, encoded, pieces
-from scrapy_prioqueue.rank import tier_of
 
 SLOT_LIMIT = 2000
 """Number of slots of a lane whose requests are counted; with more, a random sample gives an estimate."""
@@ -76,8 +75,7 @@ class Ahead:
         self._stored = stored
         self._slot = encoded(stored.slot)
         self._lanes, (weights,) = Lanes(link, keys).all(), link.pipe(("HGET", keys.state, "weights"))
-        tier = tier_of(stored.rank)
-        self._own = next((lane for lane in self._lanes if lane.tier in (None, tier)), self._lanes[-1])
+        self._own = lane_of(self._lanes, stored.rank)
         self._has_shares = bool(weights)
         self._low = self._own.low if weights else "-inf"
 

@@ -42,7 +42,6 @@ from scrapy_prioqueue.frontier.redis.wire import (
     ID,
     decoded,
     decoded_hash,
-    encoded,
     pieces,
     read_blocked,
     read_info,
@@ -164,21 +163,6 @@ class Inspector:
     def ahead_of(self, stored: Stored) -> tuple[int, bool]:
         """Return how many pending requests are served before this pending one, and whether that is exact."""
         return Ahead(self.link, self.keys, stored).count()
-
-    def pending(self) -> int:
-        """Return how many requests are pending."""
-        (found,) = self.link.pipe(("HGET", self.keys.of("stats"), "pending"))
-        return int(found or 0)
-
-    def waiting(self, slot: str | None = None) -> int:
-        """Return how many requests are pending, in this slot or in all, or delayed."""
-        delayed, suspects, counters, own = self.link.pipe(
-            ("ZCARD", self.keys.of("delayed")),
-            ("ZCARD", self.keys.of("suspects")),
-            ("HGET", self.keys.of("stats"), "pending"),
-            ("ZCARD", self.keys.queue(encoded(slot or ""))),
-        )
-        return int(delayed) + (int(counters or 0) if slot is None else int(suspects) + int(own))
 
     def seen_until(self, fingerprint: bytes) -> float | None:
         """Return the Unix time in seconds at which a fingerprint is new again, None if it was never seen.

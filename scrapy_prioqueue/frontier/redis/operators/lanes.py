@@ -8,7 +8,7 @@ from itertools import chain
 
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.rank import PRIORITY_LIMIT, TIER_WIDTH
+from scrapy_prioqueue.rank import PRIORITY_LIMIT, TIER_WIDTH, tier_of
 
 SCAN_COUNT = SLOTS_PER_CALL = 500
 
@@ -126,6 +126,11 @@ class Lanes:
         is_split = lanes[0].tier is not None
         (fields,) = self._link.pipe(("HRANDFIELD", self._keys.of("turns"), limit))
         return list({slot_of(field, is_split=is_split): None for field in fields}), True
+
+
+def lane_of(lanes: Sequence[Lane], rank: int) -> Lane:
+    """Return the lane of requests with this rank; ranks of no tier are in the first or the last one."""
+    return lanes[min(max(tier_of(rank), 0), len(lanes) - 1)]
 
 
 def slot_of(position: bytes, *, is_split: bool) -> bytes:

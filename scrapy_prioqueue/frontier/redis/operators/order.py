@@ -15,10 +15,9 @@ from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
-from scrapy_prioqueue.frontier.redis.operators.lanes import Lane, Lanes
+from scrapy_prioqueue.frontier.redis.operators.lanes import Lane, Lanes, lane_of
 from scrapy_prioqueue.frontier.redis.operators.requests import read_pending, read_suspect
 from scrapy_prioqueue.frontier.redis.wire import ID, pieces
-from scrapy_prioqueue.rank import tier_of
 
 READ_AHEAD = 20
 """Number of requests of a slot that are read first; when they are served, ten times as many are read."""
@@ -66,7 +65,7 @@ class ServingOrder:
             self._served.append(read_suspect(member, rank))
             return
         self._served.append(read_pending(member, rank, name))
-        lane = self._lanes[min(max(tier_of(rank), 0), len(self._lanes) - 1)]
+        lane = lane_of(self._lanes, rank)
         if slot not in self._store.pending.lanes[lane.tier or 0]:
             self._put(name, self._link.pipe(self._next_part(lane, name, 10 * READ_AHEAD))[0])
 

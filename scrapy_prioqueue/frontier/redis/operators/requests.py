@@ -12,7 +12,7 @@ from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.operators.findings import STATES, Letter, RequestState, Stored
 from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes
-from scrapy_prioqueue.frontier.redis.wire import DIED_RANGES, ID, decoded, encoded, letter_fields, read_lease
+from scrapy_prioqueue.frontier.redis.wire import DIED_RANGES, ID, decoded, encoded, letter_fields, pieces, read_lease
 
 SCAN_COUNT = 500
 """Approximate number of requests that one call reads."""
@@ -105,10 +105,6 @@ class Requests:
         found = (stored for scan in (self._pending(None, matches), self._delayed(matches)) for stored in scan)
         return next((stored for stored in found if stored.lease_id == lease_id), None)
 
-    def slots(self) -> Iterator[bytes]:
-        """Iterate over the slots that have a queue."""
-        return Lanes(self._link, self._keys).names()
-
     def leased(self) -> Iterator[Stored]:
         """Iterate over leased requests."""
         ((cursor, found),) = self._link.pipe(self._scan_leased(0))
@@ -134,15 +130,14 @@ class Requests:
             reason: only those with this reason.
         """
         ranges = list(DIED_RANGES.values()) if reason is None else [DIED_RANGES.get(reason, DIED_RANGES[""])]
-        pieces = self._link.pipe(*(self._range_dead(last, first, 0) for first, last in ranges))
-        letters = (self._dead(first, pairs) for (first, _), pairs in zip(ranges, pieces, strict=True))
+        newest = self._link.pipe(*(self._range_dead(last, first, 0) for first, last in ranges))
+        letters = (self._dead(first, pairs) for (first, _), pairs in zip(ranges, newest, strict=True))
         found = merge(*letters, key=lambda stored: -stored.at_ms)
         return (stored for stored in found if reason in (None, stored.reason))
 
     def letters(self, chosen: Iterable[Letter]) -> Iterator[Stored]:
         """Iterate over these dead letters, except those that are gone."""
-        rest = iter(chosen)
-        while part := list(islice(rest, SCAN_COUNT)):
+        for part in pieces(chosen, SCAN_COUNT):
             keys = [ID.pack(letter.lease_id) for letter in part]
             (values,) = self._link.pipe(("HMGET", self._keys.dead, *keys))
             for letter, key, value in zip(part, keys, values, strict=True):
@@ -171,7 +166,7 @@ class Requests:
         return ("ZREVRANGEBYSCORE", self._keys.died, f"{newest:.0f}", oldest, *limits)
 
     def _pending(self, slot: str | None, matches: Sequence[bytes]) -> Iterator[Stored]:
-        names = self.slots() if slot is None else iter([encoded(slot)])
+        names = Lanes(self._link, self._keys).names() if slot is None else iter([encoded(slot)])
         count = SLOTS_PER_CALL
         while part := list(islice(names, count)):
             scans = [(name, self._keys.queue(name), match) for name in part for match in matches]

@@ -11,11 +11,10 @@ from typing import Any
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.operators.findings import SlotFound, SlotsFound, Sorting
-from scrapy_prioqueue.frontier.redis.operators.lanes import SLOTS_PER_CALL, Lane, Lanes
+from scrapy_prioqueue.frontier.redis.operators.lanes import SLOTS_PER_CALL, Lanes, lane_of
 from scrapy_prioqueue.frontier.redis.operators.limits import LimitReader
 from scrapy_prioqueue.frontier.redis.operators.requests import Requests, by_slot
 from scrapy_prioqueue.frontier.redis.wire import decoded, encoded, pieces
-from scrapy_prioqueue.rank import tier_of
 
 DEPTHS_PER_CALL = 2000
 
@@ -118,12 +117,12 @@ class SlotList:
                 *(("ZCARD", queue) for queue in queues), *(("ZRANGE", queue, 0, 0, "WITHSCORES") for queue in queues)
             )
             depths, heads = found[: len(part)], found[len(part) :]
-            positions = [_lane_of(self._lines, head).position(name) for name, head in zip(part, heads, strict=True)]
+            ranks = [int(head[0][1]) if head else None for head in heads]
+            positions = [lane_of(self._lines, rank or 0).position(name) for name, rank in zip(part, ranks, strict=True)]
             (turns,) = self._link.pipe(("HMGET", self._keys.of("turns"), *positions))
-            for name, depth, head, turn in zip(part, depths, heads, turns, strict=True):
-                if head:
-                    rank = head[0][1]
-                    yield (rank, turn or b""), SlotFound(decoded(name), depth, rank=int(rank))
+            for name, depth, rank, turn in zip(part, depths, ranks, turns, strict=True):
+                if rank is not None:
+                    yield (rank, turn or b""), SlotFound(decoded(name), depth, rank=rank)
 
     def _detailed(self, slots: Sequence[SlotFound]) -> Sequence[SlotFound]:
         names, now_ms = [slot.name for slot in slots], self._now_ms
@@ -140,12 +139,6 @@ class SlotList:
             )
             for slot, rate, clock in zip(slots, rates, clocks, strict=True)
         ]
-
-
-def _lane_of(lines: Sequence[Lane], head: Sequence[tuple[bytes, float]]) -> Lane:
-    if lines[0].tier is None or not head:
-        return lines[0]
-    return lines[min(max(tier_of(int(head[0][1])), 0), len(lines) - 1)]
 
 
 def pace_span(now_ms: int, created_ms: int) -> tuple[range, float]:
