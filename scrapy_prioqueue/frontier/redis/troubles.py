@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from string import Template
 from typing import Any
 
@@ -31,20 +30,6 @@ SENTINEL_RULES = "allchannels +ping +psubscribe +sentinel|master +sentinel|maste
 """ACL rules that a worker's user of Sentinels needs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """What to do about some errors.
-
-    Args:
-        pattern: a regular expression found in the name and the text of each of them.
-        advice: what to do; it may name addresses like the one in use: ``$here`` begins as that does, ``$plain`` without
-            TLS, ``$tls`` with TLS, ``$sentinel`` for Sentinels, ``$cluster`` for a cluster.
-    """
-
-    pattern: str
-    advice: str
-
-
 _NOT_OFFERED = (
     r"(?i:unknown (sub)?command|unsupported command"
     r"|command( '[^']*')?( is)? (not (allowed|available|supported)|disabled))"
@@ -59,177 +44,134 @@ _READ_ONLY = r"ReadOnlyError|\bREADONLY\b"
 
 _TOO_LARGE = r"max request size exceeded|invalid bulk length|too big (m?bulk|inline)|invalid multibulk length"
 
-LASTING = (
-    Meaning(
-        r"this is a Sentinel",
+LASTING: Mapping[str, str] = {
+    r"this is a Sentinel": (
         "begin PRIOQUEUE_REDIS_URL with $sentinel and end it with the name of the primary:"
-        " ${sentinel}host:26379/mymaster",
+        " ${sentinel}host:26379/mymaster"
     ),
-    Meaning(
-        r"the Sentinels know no primary",
-        "correct the name behind the hosts in PRIOQUEUE_REDIS_URL (redis+sentinel://host:port/name/0)",
+    r"the Sentinels know no primary": (
+        "correct the name behind the hosts in PRIOQUEUE_REDIS_URL (redis+sentinel://host:port/name/0)"
     ),
-    Meaning(
-        r"no Sentinel answers.*(AuthenticationError|NoPermissionError|\bNOAUTH\b|\bWRONGPASS\b|\bNOPERM\b)",
+    r"no Sentinel answers.*(AuthenticationError|NoPermissionError|\bNOAUTH\b|\bWRONGPASS\b|\bNOPERM\b)": (
         "set what the Sentinels require, and nothing if they require none: sentinel_username and sentinel_password in"
         ' the query of PRIOQUEUE_REDIS_URL, or username and password in PRIOQUEUE_REDIS_OPTIONS["sentinel_kwargs"];'
-        f" a user of theirs needs {SENTINEL_RULES}",
+        f" a user of theirs needs {SENTINEL_RULES}"
     ),
-    Meaning(
-        r"no Sentinel answers.*unknown command",
+    r"no Sentinel answers.*unknown command": (
         "these are not Sentinels, whose port usually is 26379: name those in PRIOQUEUE_REDIS_URL, or one server with"
-        " redis://",
+        " redis://"
     ),
-    Meaning(
-        r"without any password configured",
-        "the server requires no password: remove it from PRIOQUEUE_REDIS_URL, or from PRIOQUEUE_REDIS_OPTIONS",
+    r"without any password configured": (
+        "the server requires no password: remove it from PRIOQUEUE_REDIS_URL, or from PRIOQUEUE_REDIS_OPTIONS"
     ),
-    Meaning(
-        r"AuthenticationError|\bNOAUTH\b|\bWRONGPASS\b",
+    r"AuthenticationError|\bNOAUTH\b|\bWRONGPASS\b": (
         "set user and password in PRIOQUEUE_REDIS_URL (${here}user:password@host:port, special characters"
-        " percent-encoded) or as username and password in PRIOQUEUE_REDIS_OPTIONS",
+        " percent-encoded) or as username and password in PRIOQUEUE_REDIS_OPTIONS"
     ),
-    Meaning(
-        r"no permissions to run the 'cluster\b",
-        f"give the Redis user, on all nodes, what it needs to find the frontier: ACL SETUSER <user> {CLUSTER_RULES}",
+    r"no permissions to run the 'cluster\b": (
+        f"give the Redis user, on all nodes, what it needs to find the frontier: ACL SETUSER <user> {CLUSTER_RULES}"
     ),
-    Meaning(
-        r"cluster support disabled",
-        "this is no cluster: begin PRIOQUEUE_REDIS_URL with redis:// (rediss:// for TLS)",
-    ),
-    Meaning(
-        r"NoPermissionError|\bNOPERM\b|ACL failure in script|The user executing the script can't",
+    r"cluster support disabled": "this is no cluster: begin PRIOQUEUE_REDIS_URL with redis:// (rediss:// for TLS)",
+    r"NoPermissionError|\bNOPERM\b|ACL failure in script|The user executing the script can't": (
         f"give the Redis user what it needs: ACL SETUSER <user> {ACL_RULES} (and {BLOOM_RULES} if fingerprints are in"
-        " filters of RedisBloom)",
+        " filters of RedisBloom)"
     ),
-    Meaning(
-        r"\bWRONGTYPE\b",
+    r"\bWRONGTYPE\b": (
         "another program has written a key that begins with {prioqueue:<name>}:, scrapy frontier doctor names it:"
-        " rename or delete that key, or use another PRIOQUEUE_NAME",
+        " rename or delete that key, or use another PRIOQUEUE_NAME"
     ),
-    Meaning(
-        r"unknown command .?(EVALSHA|SCRIPT|EVAL)\b|Error compiling script",
+    r"unknown command .?(EVALSHA|SCRIPT|EVAL)\b|Error compiling script": (
         "a frontier needs Lua scripts (EVALSHA, SCRIPT LOAD), which this server, or a proxy in front of it, doesn't"
-        " offer: use another server",
+        " offer: use another server"
     ),
-    Meaning(
-        r"unknown command .?WAIT\b",
+    r"unknown command .?WAIT\b": (
         "the server doesn't say what its replicas have (WAIT): set PRIOQUEUE_WAIT_REPLICAS = 0, and"
-        " PRIOQUEUE_JOURNAL_TIME to more than the lag of the replicas",
+        " PRIOQUEUE_JOURNAL_TIME to more than the lag of the replicas"
     ),
-    Meaning(
-        r"unknown command .?BF\.",
-        "fingerprints are stored in filters of RedisBloom (BF.*), which the server no longer has: load that module",
+    r"unknown command .?BF\.": (
+        "fingerprints are stored in filters of RedisBloom (BF.*), which the server no longer has: load that module"
     ),
-    Meaning(
-        r"Unknown (?:Redis )?command called from",
+    r"Unknown (?:Redis )?command called from": (
         "the server lacks a command that the frontier's scripts need. If one was renamed or disabled (rename-command in"
         " redis.conf, RENAME for example), give it its name back. If fingerprints are stored in filters of RedisBloom"
-        " (BF.*), load that module again",
+        " (BF.*), load that module again"
     ),
-    Meaning(
-        r"undeclared key|keys that do not hash to the same slot",
+    r"undeclared key|keys that do not hash to the same slot": (
         "this server refuses scripts that use undeclared keys; make it allow them (Dragonfly:"
-        " --default_lua_flags=allow-undeclared-keys), or use Redis or Valkey",
+        " --default_lua_flags=allow-undeclared-keys), or use Redis or Valkey"
     ),
-    Meaning(
-        _TOO_LARGE,
+    _TOO_LARGE: (
         "a request exceeds the size limit of the server (proto-max-bulk-len) or of a proxy in front of it: raise that"
-        " limit",
+        " limit"
     ),
-    Meaning(
-        _NOT_OFFERED,
-        "the server, or a proxy in front of it, lacks a command that a frontier needs: use another server",
+    _NOT_OFFERED: "the server, or a proxy in front of it, lacks a command that a frontier needs: use another server",
+    r"DB index is out of range|invalid DB index|SELECT is not allowed": (
+        "the server has no such database: correct the number at the end of PRIOQUEUE_REDIS_URL"
     ),
-    Meaning(
-        r"DB index is out of range|invalid DB index|SELECT is not allowed",
-        "the server has no such database: correct the number at the end of PRIOQUEUE_REDIS_URL",
-    ),
-    Meaning(
-        r"CERTIFICATE_VERIFY_FAILED.*(Hostname|IP address) mismatch",
+    r"CERTIFICATE_VERIFY_FAILED.*(Hostname|IP address) mismatch": (
         "the server's certificate is for another host name: use one of its names in PRIOQUEUE_REDIS_URL, or disable"
-        " this check with ssl_check_hostname=False in PRIOQUEUE_REDIS_OPTIONS",
+        " this check with ssl_check_hostname=False in PRIOQUEUE_REDIS_OPTIONS"
     ),
-    Meaning(
-        r"CERTIFICATE_VERIFY_FAILED.*(has expired|not yet valid)",
-        "renew the server's certificate, or correct the clock of this machine",
+    r"CERTIFICATE_VERIFY_FAILED.*(has expired|not yet valid)": (
+        "renew the server's certificate, or correct the clock of this machine"
     ),
-    Meaning(
-        r"CERTIFICATE_VERIFY_FAILED",
+    r"CERTIFICATE_VERIFY_FAILED": (
         "trust the authority that has signed the server's certificate: set ssl_ca_certs in PRIOQUEUE_REDIS_OPTIONS to"
-        " the file of its certificate",
+        " the file of its certificate"
     ),
-    Meaning(
-        r"ALERT_(CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE)",
-        "the server requires a client certificate: set ssl_certfile and ssl_keyfile in PRIOQUEUE_REDIS_OPTIONS",
+    r"ALERT_(CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE)": (
+        "the server requires a client certificate: set ssl_certfile and ssl_keyfile in PRIOQUEUE_REDIS_OPTIONS"
     ),
-    Meaning(
-        r"ALERT_(UNKNOWN_CA|BAD_CERTIFICATE|CERTIFICATE_\w+|UNSUPPORTED_CERTIFICATE|ACCESS_DENIED)",
+    r"ALERT_(UNKNOWN_CA|BAD_CERTIFICATE|CERTIFICATE_\w+|UNSUPPORTED_CERTIFICATE|ACCESS_DENIED)": (
         "the server rejects the client certificate (ssl_certfile in PRIOQUEUE_REDIS_OPTIONS): use a valid one that was"
-        " signed by an authority that the server trusts",
+        " signed by an authority that the server trusts"
     ),
-    Meaning(
-        r"UNSUPPORTED_PROTOCOL|ALERT_PROTOCOL_VERSION|NO_PROTOCOLS_AVAILABLE|NO_CIPHERS_AVAILABLE",
+    r"UNSUPPORTED_PROTOCOL|ALERT_PROTOCOL_VERSION|NO_PROTOCOLS_AVAILABLE|NO_CIPHERS_AVAILABLE": (
         "the server and this machine have no TLS version or cipher in common: change ssl_min_version or ssl_ciphers in"
-        " PRIOQUEUE_REDIS_OPTIONS, or tls-protocols of the server",
+        " PRIOQUEUE_REDIS_OPTIONS, or tls-protocols of the server"
     ),
-    Meaning(
-        r"WRONG_VERSION_NUMBER",
-        "that port doesn't speak TLS: PRIOQUEUE_REDIS_URL must begin with $plain, not $tls",
+    r"WRONG_VERSION_NUMBER": "that port doesn't speak TLS: PRIOQUEUE_REDIS_URL must begin with $plain, not $tls",
+    r"InvalidResponse|Protocol error": (
+        "this is not a Redis server, or it speaks TLS ($tls): correct PRIOQUEUE_REDIS_URL"
     ),
-    Meaning(
-        r"InvalidResponse|Protocol error",
-        "this is not a Redis server, or it speaks TLS ($tls): correct PRIOQUEUE_REDIS_URL",
-    ),
-    Meaning(
-        _MOVED,
+    _MOVED: (
         "this is one node of a Redis Cluster and the hash slot is on another node: begin PRIOQUEUE_REDIS_URL with"
-        " $cluster",
+        " $cluster"
     ),
-    Meaning(r"\bDENIED\b", "the server takes no connections from other machines: give it a password"),
-)
-"""Errors that don't pass by themselves."""
+    r"\bDENIED\b": "the server takes no connections from other machines: give it a password",
+}
+"""What to do about errors that don't pass by themselves, by regular expressions of their names and texts.
 
-PASSING = (
-    Meaning(
-        _READ_ONLY,
-        "this is a replica: if no failover is under way, name the primary in PRIOQUEUE_REDIS_URL",
+Advice may name addresses like the one in use: ``$here`` begins as that does, ``$plain`` without TLS, ``$tls`` with TLS,
+``$sentinel`` for Sentinels, ``$cluster`` for a cluster.
+"""
+
+PASSING: Mapping[str, str] = {
+    _READ_ONLY: "this is a replica: if no failover is under way, name the primary in PRIOQUEUE_REDIS_URL",
+    r"MasterDownError|\bMASTERDOWN\b": (
+        "this is a replica that has lost its primary: start that, or name the primary in PRIOQUEUE_REDIS_URL"
     ),
-    Meaning(
-        r"MasterDownError|\bMASTERDOWN\b",
-        "this is a replica that has lost its primary: start that, or name the primary in PRIOQUEUE_REDIS_URL",
-    ),
-    Meaning(r"BusyLoadingError|\bLOADING\b", "it is loading its data from disk: wait until it is done"),
-    Meaning(
-        r"ClusterDownError|\bCLUSTERDOWN\b",
-        "the cluster has no node for the hash slot now",
-    ),
-    Meaning(
-        _MOVING,
-        "the hash slot is moving, or has moved, to another node of the cluster: try again",
-    ),
-    Meaning(r"\bBUSY\b", "another script is taking too long: SCRIPT KILL ends it"),
-    Meaning(
-        r"\bMISCONF\b",
+    r"BusyLoadingError|\bLOADING\b": "it is loading its data from disk: wait until it is done",
+    r"ClusterDownError|\bCLUSTERDOWN\b": "the cluster has no node for the hash slot now",
+    _MOVING: "the hash slot is moving, or has moved, to another node of the cluster: try again",
+    r"\bBUSY\b": "another script is taking too long: SCRIPT KILL ends it",
+    r"\bMISCONF\b": (
         "its disk is full or the last snapshot failed, so it refuses writes: check its log, free disk space and"
-        " run BGSAVE",
+        " run BGSAVE"
     ),
-    Meaning(r"\bNOREPLICAS\b", "it refuses writes without more replicas (min-replicas-to-write): start them"),
-    Meaning(
-        r"\bError (101|113) connecting|No route to host|Network is unreachable",
-        "there is no way to that address: check it, the network and firewalls",
+    r"\bNOREPLICAS\b": "it refuses writes without more replicas (min-replicas-to-write): start them",
+    r"\bError (101|113) connecting|No route to host|Network is unreachable": (
+        "there is no way to that address: check it, the network and firewalls"
     ),
-    Meaning(
-        r"^TimeoutError: (no answer within|Timeout )",
-        "raise PRIOQUEUE_REDIS_TIMEOUT, or a timeout in PRIOQUEUE_REDIS_OPTIONS, if the server is that slow",
+    r"^TimeoutError: (no answer within|Timeout )": (
+        "raise PRIOQUEUE_REDIS_TIMEOUT, or a timeout in PRIOQUEUE_REDIS_OPTIONS, if the server is that slow"
     ),
-    Meaning(r"max number of clients reached", "it has reached its maxclients: raise that, or stop other clients"),
-    Meaning(
-        r"MaxConnectionsError|Too many connections",
-        "all connections of this worker are in use: raise max_connections in PRIOQUEUE_REDIS_OPTIONS",
+    r"max number of clients reached": "it has reached its maxclients: raise that, or stop other clients",
+    r"MaxConnectionsError|Too many connections": (
+        "all connections of this worker are in use: raise max_connections in PRIOQUEUE_REDIS_OPTIONS"
     ),
-)
-"""Errors that may pass before the next attempt."""
+}
+"""Likewise, of errors that may pass before the next attempt."""
 
 _DISPLACED = re.compile(
     rf"\b(READONLY|MASTERDOWN|LOADING|CLUSTERDOWN)\b|ReadOnly|MasterDown|BusyLoading|ClusterDown|{_MOVING}"
@@ -354,8 +296,8 @@ def _named(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _advice(meanings: tuple[Meaning, ...], text: str, address: str) -> str:
-    advice = next((meaning.advice for meaning in meanings if re.search(meaning.pattern, text)), "")
+def _advice(advices: Mapping[str, str], text: str, address: str) -> str:
+    advice = next((advice for pattern, advice in advices.items() if re.search(pattern, text)), "")
     return Template(advice).substitute(_beginnings(address))
 
 
