@@ -14,6 +14,7 @@ from scrapy_prioqueue.errors import (
     FrontierFull,
     FrontierRefused,
     FrontierUnavailable,
+    PrioQueueError,
     RequestTooLarge,
 )
 from scrapy_prioqueue.frontier.base import (
@@ -222,7 +223,11 @@ class RedisFrontier(Frontier):
         return sum(answer for answer in answers if isinstance(answer, int))
 
     async def _take_lost(self, replaced: str | None = None) -> Mapping[str, Kept]:
-        return await take_lost(self._connection, self._keys, ttl_ms=self._session.ttl_ms, replaced=replaced)
+        try:
+            return await take_lost(self._connection, self._keys, self._session.ttl_ms, replaced)
+        except PrioQueueError:
+            # The result is only logged.
+            return {}
 
     async def _put_slots_in_line(self) -> Exchanged:
         """Move all slots to the lanes of the newest policy, since only then tiers get their shares.

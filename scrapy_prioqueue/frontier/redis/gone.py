@@ -33,7 +33,7 @@ class Evicted:
 
 async def take_from_gone(
     config: FrontierConfig, connection: Connection, keys: Keys, session: Session, taken: Evicted
-) -> Evicted:
+) -> None:
     """End the leases of ended workers as their expiry would, forget the workers, and add all that to `taken`."""
     # The sessions are read first: a worker that begins another one after that is not evicted.
     sessions, infos = await connection.pipe(("HGETALL", keys.sessions), ("HGETALL", keys.of("info")))
@@ -44,7 +44,7 @@ async def take_from_gone(
         if name != own and name in sessions and is_gone(read_info(info), config.worker_info)
     }
     if not gone:
-        return taken
+        return
     leases = await leases_by_worker(connection, keys, set(gone))
     for name, known in gone.items():
         ids = [lease_id for lease_id, _ in sorted(leases.get(name, ()))]
@@ -56,7 +56,6 @@ async def take_from_gone(
             taken.leases += count
             taken.dead_letters += read_dead_letters(letters)
         taken.workers.append(decoded(name))
-    return taken
 
 
 async def leases_by_worker(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.kept import Kept, read_kept
 from scrapy_prioqueue.frontier.redis.clock import newest_ms
 from scrapy_prioqueue.frontier.redis.connection import Connection
@@ -12,23 +11,14 @@ from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.wire import decoded
 
 
-async def take_lost(
-    connection: Connection, keys: Keys, *, ttl_ms: int, replaced: str | None = None
-) -> Mapping[str, Kept]:
+async def take_lost(connection: Connection, keys: Keys, ttl_ms: int, replaced: str | None) -> Mapping[str, Kept]:
     """Return what workers had kept that were not heard of for half a lease's time to live, each once.
 
-    The result is only logged, so a failed call returns nothing. The server must have just heard of this worker.
+    The server must have just heard of this worker.
 
     Args:
         replaced: worker whose earlier process is lost, even if it was heard of lately.
     """
-    try:
-        return await _take_lost(connection, keys, ttl_ms, replaced)
-    except PrioQueueError:
-        return {}
-
-
-async def _take_lost(connection: Connection, keys: Keys, ttl_ms: int, replaced: str | None) -> Mapping[str, Kept]:
     (found,) = await connection.pipe(("HGETALL", keys.of("kept")))
     if not found:
         return {}

@@ -56,16 +56,8 @@ class SlotList:
         self._lanes = Lanes(link, keys)
         self._lines = self._lanes.all()
 
-    def first(
-        self, limit: int, sort: Sorting | None, progress: Progress | None, look_limit: int | None = None
-    ) -> SlotsFound:
-        """Return the first slots in that order; slots without pending requests come last.
-
-        Args:
-            sort: None for the longest queues first, or for serving order if there are too many slots to read all.
-            progress: called now and then with the number of slots read, if there are very many.
-            look_limit: with more slots not all are read; None for `LOOK_LIMIT`.
-        """
+    def first(self, limit: int, sort: Sorting | None, progress: Progress | None, look_limit: int | None) -> SlotsFound:
+        """Return the first slots in that order, see `Inspector.slots`; those without pending requests come last."""
         leased, total = dict(by_slot(Requests(self._link, self._keys).leased())), self._lanes.count()
         is_large = total > (LOOK_LIMIT if look_limit is None else look_limit)
         sort = sort or ("order" if is_large else "pending")

@@ -41,7 +41,7 @@ MOST_FIRST_BITS = 20
 FULLNESS = 0.6
 """Planned load of the first level's buckets; at a higher one they begin to overflow."""
 
-MEMBER_BITS, SET_BITS, MEMBERS_PER_SET = 64, 16, 384
+SET_BITS, MEMBERS_PER_SET = 16, 384
 FIRST_IN_SETS = 3_000_000
 """Expected number of fingerprints from which on sets of integers are used from the beginning; with fewer the sets would
 be too small for the cost of a key."""
@@ -98,11 +98,6 @@ class Level:
     def chunks(self, group: int, moved: int = 0) -> int:
         """Return the maximum number of keys, with `group` fields in each hash and `moved` additional buckets."""
         return -(-((1 << self.bits) + moved) // group) if self.is_packed else 1 << self.bits
-
-    @property
-    def bits_in_all(self) -> int:
-        """Number of bits that distinguish fingerprints."""
-        return self.bits + (8 * self.size if self.is_packed else MEMBER_BITS)
 
 
 @dataclass(frozen=True, slots=True)
