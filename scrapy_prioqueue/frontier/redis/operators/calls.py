@@ -44,8 +44,11 @@ class ScriptCalls:
 
     @property
     def per_trip(self) -> int:
-        """Maximum number of calls in one round trip."""
-        return calls_per_trip(self._link.round_trip_s)
+        """Maximum number of calls in one round trip: one, unless the server is far away.
+
+        The server executes the calls of a round trip without a break, so all other clients wait for them.
+        """
+        return max(1, min(MOST_CALLS_PER_TRIP, int(self._link.round_trip_s / S_PER_CALL)))
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
         """Run scripts in one round trip and return their replies, in order.
@@ -83,14 +86,6 @@ class ScriptCalls:
 
     def _load(self) -> None:
         self._link.pipe(*(("SCRIPT LOAD", script.source) for script in self._scripts.values()))
-
-
-def calls_per_trip(round_trip_s: float) -> int:
-    """Return the number of calls in one round trip: one, unless the server is far away.
-
-    The server executes the calls of a round trip without a break, so all other clients wait for them.
-    """
-    return max(1, min(MOST_CALLS_PER_TRIP, int(round_trip_s / S_PER_CALL)))
 
 
 def trips(items: Iterable[Sequence[Argument]], calls_at_most: int) -> Iterator[Sequence[Sequence[Argument]]]:

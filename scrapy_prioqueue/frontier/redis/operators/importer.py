@@ -160,8 +160,10 @@ class Importer:
             yield ("H", kind, encoded(record["field"]), encoded(record["value"]))
         elif kind in CLOCKS:
             yield (CLOCKS[kind], encoded(record["slot"]), repr(float(record["ms"])))
-        elif kind in ("lost", "ended"):
-            yield _noted(record)
+        elif kind == "lost":
+            yield ("L", ID.pack(record["id"]), encoded(record["workers"]))
+        elif kind == "ended":
+            yield ("E", encoded(record["crawl_id"]), record["ended_ms"])
         elif kind == "dead":
             score = died_score(record["reason"], record["died_ms"])
             yield ("X", ID.pack(record["id"]), score, self._letter(record))
@@ -198,9 +200,3 @@ class Importer:
             f"the import of frontier {self._name!r} was stopped for too long, and its data was deleted meanwhile:"
             " run it again",
         )
-
-
-def _noted(record: Mapping[str, Any]) -> Sequence[Argument]:
-    if record["kind"] == "lost":
-        return ("L", ID.pack(record["id"]), encoded(record["workers"]))
-    return ("E", encoded(record["crawl_id"]), record["ended_ms"])

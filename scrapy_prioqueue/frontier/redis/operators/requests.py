@@ -289,11 +289,3 @@ def _slot_and_payload(member: bytes, at: int) -> tuple[str, bytes]:
     (length,) = _LENGTH.unpack_from(member, at)
     first = at + _LENGTH.size
     return decoded(member[first : first + length]), member[first + length :]
-
-
-def by_slot(requests: Iterable[Stored]) -> Mapping[str, int]:
-    """Count requests by slot."""
-    counts: dict[str, int] = {}
-    for stored in requests:
-        counts[stored.slot] = counts.get(stored.slot, 0) + 1
-    return counts

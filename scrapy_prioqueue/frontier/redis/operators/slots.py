@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import nlargest, nsmallest
@@ -13,7 +14,7 @@ from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.operators.findings import SlotFound, SlotsFound, Sorting
 from scrapy_prioqueue.frontier.redis.operators.lanes import SLOTS_PER_CALL, Lanes, lane_of
 from scrapy_prioqueue.frontier.redis.operators.limits import LimitReader
-from scrapy_prioqueue.frontier.redis.operators.requests import Requests, by_slot
+from scrapy_prioqueue.frontier.redis.operators.requests import Requests
 from scrapy_prioqueue.frontier.redis.wire import decoded, encoded, pieces
 
 DEPTHS_PER_CALL = 2000
@@ -58,7 +59,8 @@ class SlotList:
 
     def first(self, limit: int, sort: Sorting | None, progress: Progress | None, look_limit: int | None) -> SlotsFound:
         """Return the first slots in that order, see `Inspector.slots`; those without pending requests come last."""
-        leased, total = dict(by_slot(Requests(self._link, self._keys).leased())), self._lanes.count()
+        leased = Counter(stored.slot for stored in Requests(self._link, self._keys).leased())
+        total = self._lanes.count()
         is_large = total > (LOOK_LIMIT if look_limit is None else look_limit)
         sort = sort or ("order" if is_large else "pending")
         names = self._names(sort, limit, leased, progress) if is_large else self._lanes.names()
