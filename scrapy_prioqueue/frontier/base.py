@@ -537,10 +537,6 @@ class Frontier(ABC):
         """
 
     @abstractmethod
-    async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
-        """Return the newest dead letters, newest first."""
-
-    @abstractmethod
     async def count_letters(self) -> int:
         """Return the number of dead letters kept."""
 

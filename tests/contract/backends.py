@@ -32,6 +32,7 @@ from scrapy_prioqueue.frontier.memory import MemoryFrontier, MemoryStore
 from scrapy_prioqueue.frontier.policy import Note
 from tests.support.clocks import UnixClock
 from tests.support.coroutines import run
+from tests.support.letters import letters_of
 
 TTL_S = 10.0
 
@@ -142,9 +143,9 @@ class Worker:
         """Give back all leases but these."""
         return self.run(self.frontier.reconcile(tokens_of(held)))
 
-    def dead_letters(self, limit: int = 100) -> Sequence[DeadLetter]:
+    def dead_letters(self) -> Sequence[DeadLetter]:
         """Return the newest dead letters."""
-        return self.run(self.frontier.dead_letters(limit))
+        return self.run(letters_of(self.frontier))
 
     def close(self) -> None:
         """Close the connections, as the end of a process does."""

@@ -60,7 +60,7 @@ def test_each_reason_has_a_limit_of_its_own(backend: Backend) -> None:
     kept = Counter(letter.reason for letter in worker.dead_letters())
 
     assert kept == {**dict.fromkeys(DEAD_REASONS, 2), DEAD_BY_BUDGET: 3}
-    assert worker.dead_letters(1)[0].reason == DEAD_REASONS[-1]
+    assert worker.dead_letters()[0].reason == DEAD_REASONS[-1]
 
 
 def test_dead_letters_over_budget_of_this_crawl_are_kept_beyond_the_limit(backend: Backend) -> None:

@@ -306,16 +306,14 @@ def test_a_failure_makes_a_dead_letter_with_its_reason(backend: Backend) -> None
     assert worker.depth().dead == 1
 
 
-def test_dead_letters_come_newest_first_and_no_more_than_asked_for(backend: Backend) -> None:
+def test_a_frontier_keeps_all_its_dead_letters(backend: Backend) -> None:
     worker = backend.join()
     for number in range(5):
         worker.commit(push(str(number)))
         worker.commit(*map(fail, worker.lease()))
         backend.clock.advance(1)
 
-    assert [letter.payload for letter in worker.dead_letters(3)] == [b"4", b"3", b"2"]
-    assert len(worker.dead_letters(100)) == 5
-    assert len(worker.dead_letters(0)) == 0
+    assert [letter.payload for letter in worker.dead_letters()] == [b"4", b"3", b"2", b"1", b"0"]
 
 
 def test_a_renewed_lease_expires_later(backend: Backend) -> None:

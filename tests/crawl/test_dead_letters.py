@@ -17,13 +17,13 @@ from shop_chaos.view import FrontierView
 from twisted.python.failure import Failure
 
 from scrapy_prioqueue import requeue
-from scrapy_prioqueue.frontier.base import DeadLetter, FrontierConfig
+from scrapy_prioqueue.frontier.base import DeadLetter
 from scrapy_prioqueue.frontier.redis.connection import Connection
-from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.tiers import TierPolicy
 from tests.crawl.spiders import Follower, path_of
 from tests.support.coroutines import run
 from tests.support.crawls import WITHIN_S, CrawlResult, Crawls
+from tests.support.letters import stored_letters
 from tests.support.servers import RedisServer
 from tests.support.site import Page, Site, in_turn, leaves, link
 from tests.support.waiting import wait_until
@@ -72,9 +72,9 @@ def letters(redis_server: RedisServer, name: str) -> list[DeadLetter]:
     """Return what the frontier has kept."""
 
     async def read() -> list[DeadLetter]:
-        frontier = RedisFrontier(FrontierConfig(name, ("a",), "reader"), Connection(redis_server.url))
-        found = await frontier.dead_letters(100)
-        await frontier.close()
+        connection = Connection(redis_server.url)
+        found = await stored_letters(connection, name)
+        await connection.close()
         return list(found)
 
     return run(read())

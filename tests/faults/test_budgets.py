@@ -32,6 +32,7 @@ from scrapy_prioqueue.frontier.labels import Label, label_of, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Policy
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from tests.support.coroutines import run
+from tests.support.letters import letters_of
 from tests.support.servers import RedisServer
 
 WORKERS = 20
@@ -169,7 +170,7 @@ class Crawl:
             await process.frontier.close()
         await stopped(watch)
         assert watch.cancelled(), watch.exception()
-        letters = await observer.dead_letters(10_000)
+        letters = await letters_of(observer)
         await observer.close()
         return max(depths, key=lambda depth: depth.accepted), letters
 

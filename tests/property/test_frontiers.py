@@ -437,7 +437,7 @@ class FrontierMachine(RuleBasedStateMachine):
             return
         self.letters_read = len(self.model.dead_letters)
         for side in self.sides:
-            letters = next(iter(side.workers.values())).dead_letters(10**6)
+            letters = next(iter(side.workers.values())).dead_letters()
             died_ms = [letter.died_ms for letter in letters]
             assert died_ms == sorted(died_ms, reverse=True)
             assert sorted(map(facts_of, letters)) == sorted(self.model.dead_letters)

@@ -14,7 +14,6 @@ from scrapy_prioqueue.frontier.base import (
     Ack,
     Batch,
     Claim,
-    DeadLetter,
     Demand,
     Depth,
     Exchanged,
@@ -161,9 +160,6 @@ class RemoteFrontier(Frontier):
 
     async def count_letters(self) -> int:
         return await self.inner.count_letters()
-
-    async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
-        return await self.inner.dead_letters(limit)
 
     async def listen(self, ring: Callable[[], object]) -> None:
         self.rings.append(ring)

@@ -6,6 +6,7 @@ from scrapy_prioqueue.frontier.base import Demand, FrontierConfig, Push
 from scrapy_prioqueue.frontier.memory import MemoryFrontier
 from scrapy_prioqueue.pump.outbox import Outbox, push_dead_letter
 from tests.support.coroutines import run
+from tests.support.letters import letters_of
 
 
 def test_it_is_stored_as_a_dead_letter_and_leased_to_no_worker() -> None:
@@ -18,7 +19,7 @@ def test_it_is_stored_as_a_dead_letter_and_leased_to_no_worker() -> None:
         outbox.confirm(run(frontier.exchange(outbox.batches(), Demand(9))).committed)
 
     depth = run(frontier.exchange((), Demand(9))).depth
-    letters = run(frontier.dead_letters(9))
+    letters = run(letters_of(frontier))
     assert [(letter.payload, letter.reason, letter.detail) for letter in letters] == [
         (b"two", "decode", "why two"),
         (b"one", "decode", "why one"),

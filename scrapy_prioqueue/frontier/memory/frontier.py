@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from itertools import islice
 from math import ceil
 
 from scrapy_prioqueue.errors import CrawlEnded, LayoutMismatch, NotPermitted, PrioQueueError
@@ -235,9 +234,6 @@ class MemoryFrontier(Frontier):
 
     async def count_letters(self) -> int:
         return len(self.store.dead_letters)
-
-    async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
-        return list(islice(reversed(self.store.dead_letters.values()), max(0, limit)))
 
     def twin(self) -> MemoryFrontier:
         return self

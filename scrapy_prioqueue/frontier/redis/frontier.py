@@ -52,7 +52,6 @@ from scrapy_prioqueue.frontier.redis.servers import ServerChanged
 from scrapy_prioqueue.frontier.redis.session import Calls, Journal, Session, without_claims
 from scrapy_prioqueue.frontier.redis.troubles import is_cut_off, is_moved, is_too_large
 from scrapy_prioqueue.frontier.redis.wire import (
-    DIED_RANGES,
     ID,
     OK,
     OTHER_CRAWL,
@@ -68,7 +67,6 @@ from scrapy_prioqueue.frontier.redis.wire import (
     ordered_ms_of,
     pieces,
     policy_ms_of,
-    read_dead_letter,
     read_dead_letters,
     read_exchange,
     read_policy_change,
@@ -560,15 +558,6 @@ class RedisFrontier(Frontier):
         except Exception:
             logger.exception("Unexpected error in the last report on this run")
             return None
-
-    async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
-        found: list[DeadLetter] = []
-        for first, last in DIED_RANGES.values() if limit > 0 else ():
-            (ids,) = await self._connection.pipe(("ZREVRANGEBYSCORE", self._keys.died, last, first, "LIMIT", 0, limit))
-            if ids:
-                (values,) = await self._connection.pipe(("HMGET", self._keys.dead, *ids))
-                found += [read_dead_letter(key, value) for key, value in zip(ids, values, strict=True) if value]
-        return sorted(found, key=lambda letter: letter.died_ms, reverse=True)[: max(0, limit)]
 
     async def listen(self, ring: Callable[[], object]) -> None:
         await self._connection.listen(self._keys.bell, ring)
