@@ -125,7 +125,7 @@ def _advice(context: Context, state: State, key: str) -> Sequence[str]:
     """Return lines about what else the operator should do after changing a budget."""
     if not state.policy.has_budgets:
         return ["no worker sets PRIOQUEUE_BUDGETS, so nothing is counted yet: set it, even to {}"]
-    letters = [stored for stored in context.inspector.requests.dead() if stored.reason == DEAD_BY_BUDGET]
+    letters = list(context.inspector.requests.dead(DEAD_BY_BUDGET))
     if not letters:
         return []
     own, named = sum(stored.detail.startswith(f"budget {key}: ") for stored in letters), name_text(key)

@@ -431,8 +431,8 @@ class Connection:
             self._check_server(connection)
             replies = await self._call(connection, calls, wait_replicas)
             replies = [self._checked(reply) for reply in replies]
-        if wait_replicas:
-            self._check_replicas(replies.pop(), wait_replicas)
+        if wait_replicas and (found := replies.pop()) < wait_replicas:
+            raise FrontierUnavailable(self.address, lacking_replicas(found, wait_replicas, "writes"))
         return replies
 
     def _check_server(self, connection: AbstractConnection) -> None:
@@ -464,10 +464,6 @@ class Connection:
             sent = [*commands(self._servers.of(connection))]
             waiting = [self._waiting_for(wait_replicas)] if wait_replicas else []
             return await self._round_trip(connection, [*sent, *waiting])
-
-    def _check_replicas(self, found: int, wanted: int) -> None:
-        if found < wanted:
-            raise FrontierUnavailable(self.address, lacking_replicas(found, wanted, "writes"))
 
     async def _call(self, connection: AbstractConnection, calls: Sequence[Call], wait_replicas: int) -> list[Any]:
         commands = [self._scripts[name].call(state_key, arguments) for name, state_key, arguments in calls]
