@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any
@@ -190,7 +190,8 @@ def _with_rates(before: Sample, sample: Sample) -> Sample:
         change: int = getattr(sample, name) - getattr(before, name)
         return max(0, change) / seconds
 
-    latency = [max(0, count - old) for count, old in _paired(sample.latency, before.latency)]
+    counts = zip(sample.latency, before.latency or [0] * len(sample.latency), strict=False)
+    latency = [max(0, count - old) for count, old in counts]
     return replace(
         sample,
         done_per_s=rate("done"),
@@ -199,7 +200,3 @@ def _with_rates(before: Sample, sample: Sample) -> Sample:
         latency_p50_s=latency_s(latency, 0.5),
         latency_p95_s=latency_s(latency, 0.95),
     )
-
-
-def _paired(counts: Sequence[int], before: Sequence[int]) -> Iterable[tuple[int, int]]:
-    return zip(counts, before or [0] * len(counts), strict=False)
