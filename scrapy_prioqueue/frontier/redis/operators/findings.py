@@ -91,7 +91,7 @@ class State:
 
     def has_letter(self, stored: Stored) -> bool:
         """Return whether a dead letter is of this crawl; those of earlier ones are kept, and no longer counted."""
-        return stored.epoch == self.epoch if stored.epoch else stored.at_ms >= self.created_ms
+        return stored.epoch == self.epoch
 
     @property
     def has_ended(self) -> bool:
