@@ -193,6 +193,7 @@ class RedisSeeds(SeedStore):
     def _script(self, client: Redis, name: str) -> Any:
         if name not in self._scripts:
             text = text_of(f"seeds/{name}")
+            # They declare their keys, but use some again after deleting them.
             self._scripts[name] = client.register_script(guarded(text) if self._home.in_cluster else text)
         return self._scripts[name]
 
