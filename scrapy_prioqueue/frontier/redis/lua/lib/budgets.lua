@@ -106,10 +106,7 @@ function lib.with_budgets() -- policies
 
   function budgets.write()
     for field, by in pairs(changes) do
-      if by ~= 0 then
-        redis.call("HINCRBY", key("used"), field, by)
-        lib.note_undo("HINCRBY", key("used"), field, -by)
-      end
+      if by ~= 0 then lib.add_to_field(key("used"), field, by) end
     end
     changes, uses = {}, {}
   end

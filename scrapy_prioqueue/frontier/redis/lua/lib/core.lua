@@ -111,10 +111,7 @@ function lib.write_counters()
   local gone = (counted.dead or 0) + (counted.removed or 0)
   if gone ~= 0 then lib.note_gone(gone) end
   for name, change in pairs(counted) do
-    if change ~= 0 then
-      redis.call("HINCRBY", key("stats"), name, change)
-      lib.note_undo("HINCRBY", key("stats"), name, -change)
-    end
+    if change ~= 0 then lib.add_to_field(key("stats"), name, change) end
   end
   counted = {}
 end

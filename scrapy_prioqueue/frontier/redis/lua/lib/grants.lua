@@ -56,8 +56,7 @@ function lib.take_suspect(held) -- seldom
   if not envelope then return nil end
   local slot, rest = lib.read_suspect(envelope)
   if not slot then
-    lib.note_undo("ZADD", key("suspects"), rank, envelope)
-    redis.call("ZREM", key("suspects"), envelope)
+    lib.take_member(key("suspects"), rank, envelope)
     return lib.give_up_foreign(envelope)
   end
   local group = lib.group_of(string.byte(envelope, 9))
@@ -65,8 +64,7 @@ function lib.take_suspect(held) -- seldom
   lib.try_zset("queue", slot)
   local record, rival = lib.record_of(slot), not weighted.weights and lib.next_entry()
   if lib.start_of(record) ~= now_ms or (rival and rival.rank < rank) then return nil end
-  lib.note_undo("ZADD", key("suspects"), rank, envelope)
-  redis.call("ZREM", key("suspects"), envelope)
+  lib.take_member(key("suspects"), rank, envelope)
   local is_granted = lib.hand_out(envelope, rank, rest, record, now_ms)
   if policies.has_limits then lib.touch_all(slot) end
   return is_granted and group

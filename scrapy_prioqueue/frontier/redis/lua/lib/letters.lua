@@ -34,8 +34,7 @@ local function note_dropped(reason)
   local before = letter_state.dropped
   if before and has_reason(before, reason) then return end
   letter_state.dropped = before and before .. "," .. reason or reason
-  lib.note_undo(before and "HSET" or "HDEL", KEYS[1], "letters_dropped", before or nil)
-  redis.call("HSET", KEYS[1], "letters_dropped", letter_state.dropped)
+  lib.replace_field(KEYS[1], "letters_dropped", before, letter_state.dropped)
 end
 
 -- Drop the oldest letters of a reason if there are too many; only some at a time, since the limit may have become much
@@ -51,13 +50,9 @@ local function drop_letters(reason)
   letter_state.is_whole[reason] = not oldest[1]
   local own = 0
   for i = 1, #oldest, 2 do
-    local id = oldest[i]
-    local value = redis.call("HGET", key("dead"), id)
+    local value = lib.take_field(key("dead"), oldest[i])
     if value and lib.died_in(cmsgpack.unpack(value), letter_state.epoch, letter_state.created_ms) then own = own + 1 end
-    lib.note_undo("ZADD", key("died"), oldest[i + 1], id)
-    lib.note_undo("HSET", key("dead"), id, value or "")
-    redis.call("ZREM", key("died"), id)
-    redis.call("HDEL", key("dead"), id)
+    lib.take_member(key("died"), oldest[i + 1], oldest[i])
   end
   if oldest[1] then note_dropped(reason) end
   lib.count("dead_dropped", own)
@@ -66,24 +61,22 @@ end
 -- Keep a dead letter if its reason is kept.
 function lib.keep_letter(id, reason, value) -- seldom
   if not has_reason(read_letter_state().kept, reason) then return lib.count("dead_dropped", 1) end
-  lib.note_undo("HDEL", key("dead"), id)
-  lib.note_undo("ZREM", key("died"), id)
-  redis.call("HSET", key("dead"), id, value)
-  redis.call("ZADD", key("died"), lib.died_score(reason, now_ms), id)
+  lib.replace_field(key("dead"), id, nil, value)
+  lib.add_member(key("died"), lib.died_score(reason, now_ms), id)
   drop_letters(reason)
 end
 
 -- Drop the record of workers lost with a request, and return it.
 function lib.forget_losses(id) -- seldom
-  lib.take_field("alone", id)
-  return lib.take_field("lost", id)
+  lib.take_field(key("alone"), id)
+  return lib.take_field(key("lost"), id)
 end
 
 -- Make a dead letter of a request that is no longer in a queue or leased.
 function lib.dead_letter(id, lease, reason, detail, traceback, lost_by) -- seldom
   -- A request that was never leased was never lost.
   local earlier = lease.attempts > 0 and lib.forget_losses(id)
-  lib.take_field("refused", id)
+  lib.take_field(key("refused"), id)
   local value = cmsgpack.pack({
     reason, detail, lease.attempts, lease.rank, lease.slot, lease.worker, now_ms, lease.payload, traceback or "",
     lost_by or earlier or "", read_letter_state().epoch})
@@ -94,13 +87,10 @@ end
 
 -- Remove a dead letter and return it, nil if it is missing.
 function lib.take_letter(id)
-  local value = redis.call("HGET", key("dead"), id)
+  local value = lib.take_field(key("dead"), id)
   if not value then return nil end
   local letter = cmsgpack.unpack(value)
-  lib.note_undo("ZADD", key("died"), lib.died_score(letter[1], letter[7]), id)
-  lib.note_undo("HSET", key("dead"), id, value)
-  redis.call("ZREM", key("died"), id)
-  redis.call("HDEL", key("dead"), id)
+  lib.take_member(key("died"), lib.died_score(letter[1], letter[7]), id)
   return letter
 end
 

@@ -70,9 +70,7 @@ end
 
 function lib.put(id, attempts, rank, slot, payload)
   if lib.is_suspect(attempts) then
-    local envelope = lib.suspect_envelope(id, attempts, slot, payload)
-    lib.note_undo("ZREM", key("suspects"), envelope)
-    redis.call("ZADD", key("suspects"), rank, envelope)
+    lib.add_member(key("suspects"), rank, lib.suspect_envelope(id, attempts, slot, payload))
   else
     lib.queue_up(slot, rank, id .. string.char(attempts) .. payload)
   end
@@ -85,19 +83,14 @@ function lib.delayed_envelope(id, attempts, rank, slot, payload) -- seldom
 end
 
 function lib.put_delayed(id, attempts, rank, slot, payload, due_ms) -- seldom
-  local envelope = lib.delayed_envelope(id, attempts, rank, slot, payload)
-  lib.note_undo("ZREM", key("delayed"), envelope)
-  redis.call("ZADD", key("delayed"), due_ms, envelope)
+  lib.add_member(key("delayed"), due_ms, lib.delayed_envelope(id, attempts, rank, slot, payload))
   lib.count("delayed", 1)
 end
 
 -- Remove a member of a sorted set; return its score, nil if it is missing.
 local function take_out(name, member)
   local score = redis.call("ZSCORE", name, member)
-  if score then
-    lib.note_undo("ZADD", name, score, member)
-    redis.call("ZREM", name, member)
-  end
+  if score then lib.take_member(name, score, member) end
   return score
 end
 
@@ -182,12 +175,11 @@ end
 
 -- Note new leases of a worker, whose entry was `before`.
 function lib.note_granted(worker, before, ids)
-  lib.note_undo(before and "HSET" or "HDEL", key("granted"), worker, before or nil)
   local known = before or ""
   if math.floor(#known / GRANTED_BYTES) < math.floor((#known + #ids) / GRANTED_BYTES) then
     known = lib.still_leased(known)
   end
-  redis.call("HSET", key("granted"), worker, known .. ids)
+  lib.replace_field(key("granted"), worker, before, known .. ids)
 end
 
 -- Remove a worker. Leases that it has left are found when it comes back.

@@ -22,8 +22,7 @@ function lib.refuse(id, lease, delay_ms) -- seldom
     end
   end
   names[#names + 1] = lease.worker
-  lib.note_undo(earlier and "HSET" or "HDEL", key("refused"), id, earlier or nil)
-  redis.call("HSET", key("refused"), id, cmsgpack.pack(names))
+  lib.replace_field(key("refused"), id, earlier, cmsgpack.pack(names))
   if redis.call("HSET", KEYS[1], "has_refused", 1) == 1 then lib.note_undo("HDEL", KEYS[1], "has_refused") end
   lib.drop_lease(id, lease)
   lib.hold(lease.payload, -1)

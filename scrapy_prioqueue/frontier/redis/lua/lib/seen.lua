@@ -15,8 +15,7 @@ end
 -- Store how many levels have, or have had, records; a clearing finds their keys by it.
 function lib.write_levels(state, levels)
   if levels <= stored.levels then return end
-  lib.note_undo(stored.had_levels and "HSET" or "HDEL", state, "seen_levels", stored.had_levels or nil)
-  redis.call("HSET", state, "seen_levels", levels)
+  lib.replace_field(state, "seen_levels", stored.had_levels, levels)
   stored.levels, stored.had_levels = levels, tostring(levels)
 end
 
@@ -25,12 +24,8 @@ function lib.write_seen()
   local state = lib.seen_key("state")
   lib.write_levels(state, stored.levels_now)
   if stored.has_no_shape then redis.call("HSET", state, "seen_shape", stored.shape_text) end
-  redis.call("HINCRBY", state, "seen", stored.newly_seen)
-  lib.note_undo("HINCRBY", state, "seen", -stored.newly_seen)
-  if stored.newly_in_sets > 0 then
-    redis.call("HINCRBY", state, "seen_sets", stored.newly_in_sets)
-    lib.note_undo("HINCRBY", state, "seen_sets", -stored.newly_in_sets)
-  end
+  lib.add_to_field(state, "seen", stored.newly_seen)
+  if stored.newly_in_sets > 0 then lib.add_to_field(state, "seen_sets", stored.newly_in_sets) end
   if stored.write_filters then stored.write_filters() end
 end
 

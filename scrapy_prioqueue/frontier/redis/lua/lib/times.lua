@@ -7,9 +7,7 @@ local function count_alone(id, lease, is_alone)
   if not (is_alone or lib.is_suspect(before) and lib.group_of(before) == 1) then
     return tonumber(redis.call("HGET", key("alone"), id) or 0)
   end
-  local count = redis.call("HINCRBY", key("alone"), id, 1)
-  lib.note_undo("HINCRBY", key("alone"), id, -1)
-  return count
+  return lib.add_to_field(key("alone"), id, 1)
 end
 
 -- Return a lost lease to the queue, or give the request up if it was lost too often; record the lost worker.
@@ -23,8 +21,7 @@ function lib.give_back_lost(id, lease, max_attempts, is_alone) -- seldom
   local workers = (earlier and earlier .. ", " or "") .. lease.worker
   if lease.attempts < max_attempts or not is_to_blame then
     lib.give_back(id, lease, lease.attempts)
-    lib.note_undo(earlier and "HSET" or "HDEL", key("lost"), id, earlier or nil)
-    redis.call("HSET", key("lost"), id, workers)
+    lib.replace_field(key("lost"), id, earlier, workers)
   else
     lib.drop_lease(id, lease)
     lib.hold(lease.payload, -1)
@@ -44,8 +41,7 @@ function lib.promote(limit) -- seldom
   for _, envelope in ipairs(due) do
     local rank, slot, rest = lib.read_delayed(envelope)
     -- Its due time is in the past, so now is as good.
-    lib.note_undo("ZADD", key("delayed"), now_ms, envelope)
-    redis.call("ZREM", key("delayed"), envelope)
+    lib.take_member(key("delayed"), now_ms, envelope)
     if rank then
       lib.put(string.sub(envelope, 1, 8), string.byte(envelope, 9), rank, slot, string.sub(envelope, rest))
       lib.count("delayed", -1)

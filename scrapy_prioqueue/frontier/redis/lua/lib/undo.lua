@@ -40,12 +40,39 @@ function lib.all_or_nothing(effects)
   return error(reply, 0)
 end
 
+-- Effects that log their inverse, on the key of that name.
+
+-- Write a field of a hash that had the value `before`, false or nil for none.
+function lib.replace_field(name, field, before, value)
+  lib.note_undo(before and "HSET" or "HDEL", name, field, before or nil)
+  redis.call("HSET", name, field, value)
+end
+
 -- Remove a field from a hash; return its value, false if there is none.
-function lib.take_field(noun, field) -- seldom
-  local value = redis.call("HGET", key(noun), field)
+function lib.take_field(name, field) -- seldom
+  local value = redis.call("HGET", name, field)
   if value then
-    lib.note_undo("HSET", key(noun), field, value)
-    redis.call("HDEL", key(noun), field)
+    lib.note_undo("HSET", name, field, value)
+    redis.call("HDEL", name, field)
   end
   return value
+end
+
+-- Add to a number in a hash; return the sum.
+function lib.add_to_field(name, field, change)
+  local sum = redis.call("HINCRBY", name, field, change)
+  lib.note_undo("HINCRBY", name, field, -change)
+  return sum
+end
+
+-- Add a new member to a sorted set.
+function lib.add_member(name, score, member) -- seldom
+  lib.note_undo("ZREM", name, member)
+  redis.call("ZADD", name, score, member)
+end
+
+-- Remove a member, which has that score, from a sorted set.
+function lib.take_member(name, score, member) -- seldom
+  lib.note_undo("ZADD", name, score, member)
+  redis.call("ZREM", name, member)
 end

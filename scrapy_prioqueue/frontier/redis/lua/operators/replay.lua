@@ -16,10 +16,7 @@ if not lib.takes_requests(state[1], state[4]) then return {OTHER_CRAWL} end
 local function forgive(letter)
   local name = letter[1] == "budget" and string.match(letter[2], "^budget (.*): %a+ %S+ of %S+$")
   local given_up = name and tonumber(redis.call("HGET", key("used"), "over:" .. name) or 0) or 0
-  if given_up > 0 then
-    redis.call("HINCRBY", key("used"), "over:" .. name, -1)
-    lib.note_undo("HINCRBY", key("used"), "over:" .. name, 1)
-  end
+  if given_up > 0 then lib.add_to_field(key("used"), "over:" .. name, -1) end
 end
 
 local replayed = 0

@@ -104,7 +104,7 @@ local function finish(index, letter, at)
     if ARGV[at + 3] ~= "" and policies.has_budgets then lib.with_budgets().settle(lease.payload, ARGV[at + 3]) end
     if letter == "F" then return lib.dead_letter(id, lease, ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]) end
     if attempts > 1 then lib.forget_losses(id) end
-    if state[6] then lib.take_field("refused", id) end
+    if state[6] then lib.take_field(key("refused"), id) end
     done, done_of[lease.slot] = done + 1, (done_of[lease.slot] or 0) + 1
   end
 end
@@ -158,16 +158,14 @@ local function apply()
   lib.note_served(done_of)
   if done > 0 then redis.call("HINCRBY", key("work"), worker, done) end
   local before = redis.call("HGET", key("claims"), worker)
-  if before then lib.note_undo("HSET", key("claims"), worker, before) end
   if #claimed > 0 then
-    if not before then lib.note_undo("HDEL", key("claims"), worker) end
-    redis.call("HSET", key("claims"), worker, cmsgpack.pack(claimed))
+    lib.replace_field(key("claims"), worker, before, cmsgpack.pack(claimed))
   elseif before then
+    lib.note_undo("HSET", key("claims"), worker, before)
     redis.call("HDEL", key("claims"), worker)
   end
   if pending + given_back > 0 or has_opened then lib.wake_hungry() end
-  lib.note_undo("HSET", key("sessions"), worker, nonce .. ":" .. last_batch)
-  redis.call("HSET", key("sessions"), worker, nonce .. ":" .. number)
+  lib.replace_field(key("sessions"), worker, nonce .. ":" .. last_batch, nonce .. ":" .. number)
   -- This comes last, since an addition to a filter can't be undone.
   lib.write_seen()
 end
