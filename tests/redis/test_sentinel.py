@@ -658,7 +658,7 @@ def test_connections_to_sentinels_are_closed(shared: Watched) -> None:
     link, connection = Link(shared.url), Connection(shared.url)
 
     link.info()
-    assert sentinels_connections(shared) == before
+    wait_until(lambda: sentinels_connections(shared) == before, what="the blocking one is closed", within=10)
     run(connection.info("server"))
     subscribed = before + 1
     wait_until(lambda: sentinels_connections(shared) == subscribed, what="one subscription is left", within=10)
