@@ -324,7 +324,7 @@ SCRAPY_REDIS_SETTINGS: Mapping[str, Theirs] = {
     ),
     "SCHEDULER_QUEUE_KEY": Theirs(
         "",
-        "Not used, except to find an old crawl of scrapy-redis. `PRIOQUEUE_NAME` names the frontier.",
+        "Not used: `PRIOQUEUE_NAME` names the frontier. This key only finds an old crawl of scrapy-redis.",
         has_meaning=False,
     ),
     "SCHEDULER_SERIALIZER": Theirs(
