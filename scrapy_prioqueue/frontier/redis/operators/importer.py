@@ -92,7 +92,9 @@ class Importer:
 
     def _begin(self, head: Record) -> None:
         self._head = head
-        self._check_filters(head["state"].get("seen_shape", ""))
+        has_filters = needs_filters(head["state"].get("seen_shape", ""))
+        if has_filters and not offers_by(self._link, self._keys).has_filters:
+            raise FrontierRefused(self._link.address, NO_FILTERS)
         suspect_attempts = int(head["state"].get("suspect_attempts", 2))
         placing = json.dumps({field: head["state"][field] for field in PLACING if field in head["state"]})
         self._calls.loaded()
@@ -111,10 +113,6 @@ class Importer:
         self._epoch = reply[1].decode()
         if reply[2] and not self._clear():
             raise self._taken()
-
-    def _check_filters(self, shape: str) -> None:
-        if needs_filters(shape) and not offers_by(self._link, self._keys).has_filters:
-            raise FrontierRefused(self._link.address, NO_FILTERS)
 
     def _occupied(self, phase: str) -> NotPermitted:
         if phase != "importing":

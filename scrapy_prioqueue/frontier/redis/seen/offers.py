@@ -70,10 +70,6 @@ def _is_had(answer: Any) -> bool:
     return not isinstance(answer, ResponseError) or not (is_forbidden(answer) or is_full(answer))
 
 
-def config_texts(config: Mapping[str | bytes, str | bytes]) -> Mapping[str, str]:
-    """Return the reply to `CONFIG GET` as text, with names as in ``redis.conf``."""
-    return {_text(name).lower(): _text(value) for name, value in config.items()}
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+def config_texts(config: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the reply to `CONFIG GET` with names as in ``redis.conf``."""
+    return {name.lower(): value for name, value in config.items()}
