@@ -111,25 +111,25 @@ function lib.with_budgets() -- policies
     changes, uses = {}, {}
   end
 
-  -- Switch budgets on: current leases must be counted, since nobody has counted them so far.
-  function budgets.enable()
-    if lib.read_policies().has_budgets then return end
-    redis.call("HSET", KEYS[1], "has_budgets", "1")
-    policies = nil
-    lib.begin_count("budgets")
-  end
-
-  -- Writes without effect.
-  function budgets.try()
-    for _, noun in ipairs({"used", "budgets"}) do
-      redis.call("HDEL", key(noun), NOBODY)
-      redis.call("HMGET", key(noun), NOBODY)
-    end
-  end
-
   return budgets
 end
 
 function lib.hold(payload, by)
   if lib.read_policies().has_budgets then lib.with_budgets().hold(payload, by) end
+end
+
+-- Switch budgets on: current leases must be counted, since nobody has counted them so far.
+function lib.enable_budgets() -- seldom
+  if lib.read_policies().has_budgets then return end
+  redis.call("HSET", KEYS[1], "has_budgets", "1")
+  policies = nil
+  lib.begin_count("budgets")
+end
+
+-- Writes without effect.
+function lib.try_budgets() -- policies
+  for _, noun in ipairs({"used", "budgets"}) do
+    redis.call("HDEL", key(noun), NOBODY)
+    redis.call("HMGET", key(noun), NOBODY)
+  end
 end

@@ -49,12 +49,9 @@ function lib.take_order(name, at_ms, value) -- seldom
   if tonumber(redis.call("ZSCORE", key("ordered"), name) or 0) >= at_ms then return false end
   local noun, field = field_of_order(name)
   redis.call("ZADD", key("ordered"), at_ms, name)
-  if noun == "limits" then lib.with_limits().enable() end
+  if noun == "limits" then lib.enable_limits() end
   lib.write_field(noun, field, value ~= "" and value)
-  if noun == "limits" then
-    lib.with_limits().refresh()
-    lib.with_limits().set_end()
-  end
+  if noun == "limits" then lib.refresh_limits() end
   if name == "stop_reason" then stop_workers(value, at_ms) end
   if at_ms > tonumber(redis.call("HGET", KEYS[1], "ordered_ms") or 0) then
     redis.call("HSET", KEYS[1], "ordered_ms", at_ms)

@@ -164,17 +164,14 @@ function lib.apply_policy(digest, text, worker, joined_ms)
   take("throttle", "throttle", encoded(policy.throttle))
   take("weights", "weights", encoded(policy.weights))
   policies = nil
-  if taken.budgets and policy.budgets then lib.with_budgets().enable() end
+  if taken.budgets and policy.budgets then lib.enable_budgets() end
   take("crawl_delay", "awaits_delays", policy.awaits_delays and "1")
   policies = nil
   if taken.slots and next(policy.slots or {}) or taken.throttle and policy.throttle
     or taken.crawl_delay and policy.awaits_delays then
-    lib.with_limits().enable()
+    lib.enable_limits()
   end
-  if lib.read_policies().has_limits then
-    lib.with_limits().refresh()
-    lib.with_limits().set_end()
-  end
+  if lib.read_policies().has_limits then lib.refresh_limits() end
   local change = known[2] and note_policy_change(worker, owners, kept)
   -- Stored last, so that a policy isn't taken for applied if a part of it was refused.
   redis.call("HSET", KEYS[1], "policy_parts", cjson.encode(parts))

@@ -12,8 +12,8 @@ end
 -- Keys that only frontiers with limits, budgets or lanes write.
 function lib.try_policies() -- policies
   local has = lib.read_policies()
-  if has.has_limits then lib.with_limits().try() end
-  if has.has_budgets then lib.with_budgets().try() end
+  if has.has_limits then lib.try_limits() end
+  if has.has_budgets then lib.try_budgets() end
   if has.counting then lib.try_counting() end
   if has.lanes == 0 then return end
   for tier = 0, has.lanes - 1 do lib.try_zset("ready", tier) end

@@ -45,7 +45,7 @@ local function pace_anew(slot, before)
 end
 
 -- The first write needs no memory.
-slot_limits.try()
+lib.try_limits()
 redis.call("ZREM", key("closed"), NOBODY)
 redis.call("ZSCORE", key("closed"), NOBODY)
 lib.try_hash("leased")
@@ -58,11 +58,10 @@ lib.note_orders({"limits!" .. pattern})
 if ARGV[3] == "" then
   redis.call("HDEL", key("limits"), "!" .. pattern)
 else
-  slot_limits.enable()
+  lib.enable_limits()
   redis.call("HSET", key("limits"), "!" .. pattern, entry)
 end
-slot_limits.refresh()
-slot_limits.set_end()
+lib.refresh_limits()
 for slot, before in pairs(paced) do pace_anew(slot, before) end
 slot_limits.write()
 lib.ring_bell()

@@ -14,6 +14,6 @@ redis.call("ZREM", key("closed"), ARGV[2])
 redis.call("ZREM", key("paced"), ARGV[2])
 -- The next exchange moves it to its lanes, as it does with slots whose time has come.
 redis.call("ZADD", key("waiting"), "XX", 0, ARGV[2])
-lib.with_limits().set_end()
+lib.set_end_of_limits()
 lib.ring_bell()
 return {OK}

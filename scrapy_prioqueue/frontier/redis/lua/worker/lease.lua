@@ -119,7 +119,7 @@ local function catch_up()
   lib.keep_effects()
   must_return = policies.has_limits and state[10] and lib.look_again(state[10])
   if policies.has_limits then lib.open_slots() end
-  if policies.limits_end_ms and policies.limits_end_ms <= now_ms and not must_return then lib.with_limits().finish() end
+  if policies.limits_end_ms and policies.limits_end_ms <= now_ms and not must_return then lib.finish_limits() end
   lib.keep_effects()
 end
 

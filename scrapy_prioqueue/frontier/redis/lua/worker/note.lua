@@ -79,14 +79,14 @@ local TAKE = {
     throttle(slot, tonumber(latency_ms), is_success == "1")
   end,
   W = function(slot, value)
-    lib.with_limits().enable()
+    lib.enable_limits()
     lib.with_limits().close(slot, tonumber(value))
     has_asked = true
     redis.call("ZADD", key("closed"), "GT", now_ms + value, slot)
     lib.touch_all(slot)
   end,
   C = function(slot, value)
-    lib.with_limits().enable()
+    lib.enable_limits()
     local delay_ms, starts_now = string.match(value, "^(%d+),?([01]?)$")
     learn("c", slot, delay_ms)
     if starts_now == "1" then start_anew(slot) end
@@ -110,10 +110,10 @@ local TAKE = {
 -- The first write needs no memory.
 redis.call("ZREM", key("hungry"), NOBODY)
 lib.try_writes(false, ARGV[2])
-lib.with_limits().try()
+lib.try_limits()
 lib.try_hash("kept")
 lib.drop_past("closed", now_ms)
 for i = 3, #ARGV, 3 do TAKE[ARGV[i]](ARGV[i + 1], ARGV[i + 2]) end
-if has_asked then lib.with_limits().set_end() end
+if has_asked then lib.set_end_of_limits() end
 if lib.write_changes() then lib.wake_hungry() end
 return {OK}
