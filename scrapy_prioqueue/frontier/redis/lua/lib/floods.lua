@@ -6,7 +6,7 @@ local flood = {is_on = false, is_at_limit = false, held = 0, discovery = {}, all
 
 -- Water marks count requests that can be served soon: those that a slot's rate allows to start within this time. With
 -- more positions in lanes than that, the total is estimated.
-local SOON_MS, MOST_COUNTED = 60000, 200
+local SOON_MS, MOST_LOOKED_AT = 60000, 200
 
 -- Maximum age of the count in a flood, and when it decides whether one begins.
 local COUNT_LASTS_MS, COUNT_LASTS_AT_MARK_MS = 500, 50
@@ -14,7 +14,7 @@ local COUNT_LASTS_MS, COUNT_LASTS_AT_MARK_MS = 500, 50
 -- Count pending requests of slots that are closed, or too slow to serve them soon.
 local function count_held() -- seldom
   local total = redis.call("HLEN", key("turns"))
-  local positions = redis.call("HRANDFIELD", key("turns"), MOST_COUNTED)
+  local positions = redis.call("HRANDFIELD", key("turns"), MOST_LOOKED_AT)
   local held, limits_now = 0, lib.with_limits()
   for _, member in ipairs(positions) do
     local colon = lib.all_lanes()[1].tier and string.find(member, ":", 1, true)

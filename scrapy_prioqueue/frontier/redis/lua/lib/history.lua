@@ -32,8 +32,8 @@ end
 -- Stats that are names of slots differ from run to run; with more stats, further ones aren't kept.
 local MOST_NAMES = 1000
 
-local function decoded(stored)
-  local is_fine, found = pcall(cjson.decode, stored or "{}")
+local function object_in(text)
+  local is_fine, found = pcall(cjson.decode, text or "{}")
   return is_fine and type(found) == "table" and found or {}
 end
 
@@ -62,15 +62,15 @@ end
 
 -- Delete runs; those of this crawl stay in its totals.
 function lib.drop_runs(runs, epoch) -- seldom
-  local sums = decoded(redis.call("HGET", key("history"), "dropped"))
+  local sums = object_in(redis.call("HGET", key("history"), "dropped"))
   local stats = sums.stats or {}
   for _, run in ipairs(runs) do
-    local record = decoded(redis.call("HGET", key("runs"), run))
+    local record = object_in(redis.call("HGET", key("runs"), run))
     if record.epoch == epoch then
       sums.runs = (sums.runs or 0) + 1
       sums.lost = (sums.lost or 0) + (record.reason and 0 or 1)
       sums.began_ms = math.min(sums.began_ms or record.joined_ms, record.joined_ms)
-      join_stats(stats, decoded(redis.call("HGET", key("numbers"), run)))
+      join_stats(stats, object_in(redis.call("HGET", key("numbers"), run)))
     end
   end
   sums.stats = stats
@@ -125,11 +125,11 @@ local function server_memory()
   return number_of("used_memory"), number_of("maxmemory")
 end
 
--- Slots with requests; at least that many if they are in several lanes.
-local function count_slots()
+-- Slots in lanes; at least that many if they are in several.
+local function count_in_lanes()
   local most = 0
   for _, lane in ipairs(lib.all_lanes()) do most = math.max(most, redis.call("ZCARD", lane.ready)) end
-  return most + redis.call("ZCARD", key("waiting"))
+  return most
 end
 
 local function sample_of(ttl_ms, sums)
@@ -140,19 +140,21 @@ local function sample_of(ttl_ms, sums)
   sample.tiers = depths_of_tiers(#cjson.decode(state[1] or "[]"), sample.pending, sample.suspects)
   sample.letters = letters_by_reason(tonumber(state[2] or 0))
   sample.workers = redis.call("ZCOUNT", key("workers"), now_ms - ttl_ms, "+inf")
-  sample.slots, sample.waiting = count_slots(), redis.call("ZCARD", key("waiting"))
+  sample.waiting = redis.call("ZCARD", key("waiting"))
+  sample.slots = count_in_lanes() + sample.waiting
   sample.seen = lib.count_seen()
   sample.memory, sample.memory_limit = server_memory()
   return cjson.encode(sample)
 end
 
--- Drop every second sample and double the step; the first one stays.
-local function thin_out(count)
-  for number = 3, count, 2 do
-    redis.call("HSET", key("history"), (number + 1) / 2, redis.call("HGET", key("history"), number))
+-- Drop every second sample but the first one; return how many are left.
+local function thin_out()
+  local left = math.floor((MOST_SAMPLES + 1) / 2)
+  for number = 2, left do
+    redis.call("HSET", key("history"), number, redis.call("HGET", key("history"), 2 * number - 1))
   end
-  for number = math.floor((count + 1) / 2) + 1, count do redis.call("HDEL", key("history"), number) end
-  return math.floor((count + 1) / 2)
+  for number = left + 1, MOST_SAMPLES do redis.call("HDEL", key("history"), number) end
+  return left
 end
 
 -- Store a sample if one is due. If none is, a worker that closes replaces the last one, so that the history has the end
@@ -163,7 +165,7 @@ function lib.keep_history(sums, ttl_ms, is_closing) -- seldom
   local left_ms = (tonumber(found[3]) or -step_ms) + step_ms - now_ms
   if left_ms > 0 and not is_closing then return left_ms end
   if left_ms <= 0 or count == 0 then count = count + 1 end
-  if count > MOST_SAMPLES then count, step_ms = thin_out(MOST_SAMPLES) + 1, step_ms * 2 end
+  if count > MOST_SAMPLES then count, step_ms = thin_out() + 1, step_ms * 2 end
   local sample = sample_of(ttl_ms, sums)
   redis.call("HSET", key("history"), count, sample, "count", count, "step_ms", step_ms, "sampled_ms", now_ms)
   return step_ms

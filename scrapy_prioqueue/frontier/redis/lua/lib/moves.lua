@@ -27,8 +27,12 @@ function lib.held_lease(id, attempts, worker)
   return nil
 end
 
+local function packed_lease(lease)
+  return cmsgpack.pack({lease.attempts, lease.rank, lease.slot, lease.worker, lease.payload})
+end
+
 function lib.write_lease(id, lease, ttl_ms)
-  local value = cmsgpack.pack({lease.attempts, lease.rank, lease.slot, lease.worker, lease.payload})
+  local value = packed_lease(lease)
   local is_new = redis.call("HSET", key("leased"), id, value)
   if is_new == 1 then
     lib.note_undo("HDEL", key("leased"), id)
@@ -122,8 +126,9 @@ function lib.give_back(id, lease, attempts)
   lib.put(id, attempts, lease.rank, lease.slot, lease.payload)
 end
 
--- Try the queues to which leases may return, before the first one does.
+-- Read leases, and try the queues to which they may return, before the first one does.
 function lib.try_queues(ids)
+  lib.know_leases(ids)
   for _, id in ipairs(ids) do
     local lease = lib.read_lease(id)
     if lease then lib.try_zset("queue", lease.slot) end
@@ -135,9 +140,7 @@ local RESTORED_MS = 10000
 
 function lib.restore_leases(ids, leases) -- seldom
   for i, id in ipairs(ids) do
-    local lease = leases[i]
-    local value = cmsgpack.pack({lease.attempts, lease.rank, lease.slot, lease.worker, lease.payload})
-    redis.pcall("HSET", key("leased"), id, value)
+    redis.pcall("HSET", key("leased"), id, packed_lease(leases[i]))
     redis.pcall("ZADD", key("leases"), "NX", now_ms + RESTORED_MS, id)
   end
 end
@@ -160,10 +163,14 @@ end
 -- text has grown by this many bytes, so that the end of a lease costs nothing.
 local GRANTED_BYTES = 4096
 
-function lib.still_leased(text) -- seldom
-  local MOST, kept = 4000, {}
+local function ids_in(text)
   local ids = {}
   for at = 1, #text, 8 do ids[#ids + 1] = string.sub(text, at, at + 7) end
+  return ids
+end
+
+function lib.still_leased(text) -- seldom
+  local MOST, ids, kept = 4000, ids_in(text), {}
   for first = 1, #ids, MOST do
     local expiries = redis.call("ZMSCORE", key("leases"), unpack(ids, first, math.min(first + MOST - 1, #ids)))
     for i, expiry in ipairs(expiries) do
@@ -184,9 +191,9 @@ end
 
 -- Remove a worker. Leases that it has left are found when it comes back.
 function lib.forget_granted(worker) -- seldom
-  local text, kept = redis.call("HGET", key("granted"), worker) or "", {}
-  for at = 1, #text, 8 do
-    local id = string.sub(text, at, at + 7)
+  local ids, kept = ids_in(redis.call("HGET", key("granted"), worker) or ""), {}
+  lib.know_leases(ids)
+  for _, id in ipairs(ids) do
     local lease = lib.read_lease(id)
     if lease and lease.worker == worker then kept[#kept + 1] = id end
   end

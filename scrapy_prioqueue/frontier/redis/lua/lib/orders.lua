@@ -86,11 +86,16 @@ function lib.note_gone(number) -- seldom
   lib.note_pace(number > 0 and "x" or "a", math.abs(number))
 end
 
+-- Key of the requests done by slot in the ten seconds that began so many times ten seconds before the current ones.
+function lib.served_key(earlier)
+  return key("served", math.floor(now_ms / PACE_MS) - earlier)
+end
+
 -- Count requests done by slot in each ten seconds of the last minute. The counts are only shown, so refused writes are
 -- skipped.
 function lib.note_served(served)
   if not next(served) then return end
-  local name, slots, values = key("served", math.floor(now_ms / PACE_MS)), {}, {}
+  local name, slots, values = lib.served_key(0), {}, {}
   for slot in pairs(served) do slots[#slots + 1] = slot end
   local before = redis.pcall("HMGET", name, unpack(slots))
   if before.err then return end

@@ -79,7 +79,6 @@ function lib.store(at)
   else
     lib.queue_up(slot, rank, id .. "\0" .. payload)
   end
-  return due_ms
 end
 
 -- Reopen an ended crawl after a push, from a spider's idle handler or another program.

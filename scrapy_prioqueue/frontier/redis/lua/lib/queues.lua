@@ -132,13 +132,10 @@ function lib.first_of(lane)
   if policies.has_limits then return lib.first_limited(lane) end
   lane.at = 1
   while list[1] do
-    if not list[1].is_end then
-      if list[1].record.room > 0 and asked.limit > 0 then return list[1], now_ms end
-      table.remove(list, 1)
-    else
-      table.remove(list, 1)
-      if not lib.read_on(lane) then return nil end
-    end
+    local first = list[1]
+    if not first.is_end and first.record.room > 0 and asked.limit > 0 then return first, now_ms end
+    table.remove(list, 1)
+    if first.is_end and not lib.read_on(lane) then return nil end
   end
   return nil
 end

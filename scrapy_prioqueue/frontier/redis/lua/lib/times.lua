@@ -89,7 +89,6 @@ end
 -- the number of leases.
 function lib.reap(max_attempts, limit) -- seldom
   local expired = redis.call("ZRANGEBYSCORE", key("leases"), "-inf", now_ms, "LIMIT", 0, limit)
-  lib.know_leases(expired)
   lib.try_queues(expired)
   local reaped = 0
   for _, id in ipairs(expired) do

@@ -11,7 +11,7 @@
 -- cost: O(keys + most_queues * log n); the memory is freed in the background
 -- flags: allow-oom
 
-local MOST_TIERS, PACE_MS, PACES = 128, 10000, 40
+local MOST_TIERS, MOST_SERVED = 128, 40
 
 local state = redis.call("HMGET", KEYS[1], "cleaner", "phase", "scope", "unsorted")
 if state[1] ~= ARGV[2] then return {0, 0} end
@@ -19,14 +19,14 @@ redis.call("HDEL", KEYS[1], "is_clear")
 local left = tonumber(ARGV[3])
 
 -- Drop the queues of slots in a lane; the slot begins at byte `first` of each member.
-local function drop_queues(line, first)
+local function drop_queues(lane, first)
   if left <= 0 then return end
   -- Raises an error for a key of another type, which is dropped below.
-  local members, queues = redis.pcall("ZRANGE", line, 0, left - 1), {}
+  local members, queues = redis.pcall("ZRANGE", lane, 0, left - 1), {}
   if not members[1] then return end
   for i, member in ipairs(members) do queues[i] = key("queue", string.sub(member, first)) end
   redis.call("UNLINK", unpack(queues))
-  redis.call("ZREMRANGEBYRANK", line, 0, #members - 1)
+  redis.call("ZREMRANGEBYRANK", lane, 0, #members - 1)
   left = left - #members
 end
 
@@ -41,7 +41,7 @@ for i = 5, #ARGV do redis.call("UNLINK", ARGV[i]) end
 redis.call("HSET", KEYS[1], "cleaning_ms", now_ms, "cleared", ARGV[4])
 if ARGV[4] == "" then
   redis.call("HDEL", KEYS[1], "cleared", "unsorted")
-  for number = 0, PACES do redis.call("UNLINK", key("served", math.floor(now_ms / PACE_MS) - number)) end
+  for earlier = 0, MOST_SERVED do redis.call("UNLINK", lib.served_key(earlier)) end
   if state[3] ~= "keep" then
     redis.call("HDEL", KEYS[1], "seen", "seen_sets", "seen_moved", "seen_swept", "seen_shape", "seen_levels",
       "identity")

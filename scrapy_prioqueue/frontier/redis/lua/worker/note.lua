@@ -20,14 +20,14 @@ if refusal then return {refusal} end
 
 -- If delays of more slots are known, those of some idle ones are dropped. A worker reports a crawl delay again after
 -- half of the time after which a slot counts as idle (`politeness.py`), and latency with each page.
-local MOST_DELAYS, LOOKED_AT, PACE_MS, IDLE_PACES = 20000, 8, 10000, 7
+local MOST_DELAYS, LOOKED_AT, IDLE_PACES = 20000, 8, 7
 
 local function is_idle(slot)
   if redis.call("EXISTS", key("queue", slot)) == 1 or redis.call("HEXISTS", key("running"), slot) == 1 then
     return false
   end
-  for before = 0, IDLE_PACES do
-    if redis.call("HEXISTS", key("served", math.floor(now_ms / PACE_MS) - before), slot) == 1 then return false end
+  for earlier = 0, IDLE_PACES do
+    if redis.call("HEXISTS", lib.served_key(earlier), slot) == 1 then return false end
   end
   return tonumber(redis.call("ZSCORE", key("paced"), slot) or 0) < now_ms
 end

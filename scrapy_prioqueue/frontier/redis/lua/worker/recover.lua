@@ -20,7 +20,9 @@ local last_batch, why = lib.last_batch_in(state[1], state[2], worker, nonce)
 if not last_batch then return {why} end
 
 lib.try_writes(false, ARGV[2])
-lib.try_queues(ARGV)
+local ids = {}
+for i = 6, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
+lib.try_queues(ids)
 lib.all_or_nothing(function()
   for i = 6, #ARGV, 2 do
     local lease = lib.read_lease(ARGV[i])
