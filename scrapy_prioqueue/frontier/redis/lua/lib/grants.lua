@@ -155,18 +155,18 @@ function lib.write_served()
     lib.note_undo("lib.put_back", served)
   end
   for name, entry in pairs(served) do
-    local turn_now, slot, line = lib.packed(entry.turn), entry.record.name, lib.line_of(entry.lane)
+    local turn_now, slot, writes = lib.packed(entry.turn), entry.record.name, lib.writes_of(entry.lane)
     lib.call_with_all("ZREM", key("queue", slot), entry.taken)
-    line.gone[#line.gone + 1] = entry.member
+    writes.gone[#writes.gone + 1] = entry.member
     if entry.rank then lib.note_turn(entry.lane, slot, turn_now) else turnless[#turnless + 1] = name end
     if policies.has_limits and (entry.is_soon or not lib.may_be_served(slot)) then
       lib.touch_position(slot, entry.lane)
     elseif entry.rank then
-      local length = #line.placed
-      line.placed[length + 1], line.placed[length + 2] = entry.heads[entry.at + 1], turn_now .. slot
+      local length = #writes.placed
+      writes.placed[length + 1], writes.placed[length + 2] = entry.heads[entry.at + 1], turn_now .. slot
     end
   end
-  lib.write_lines()
+  lib.write_lanes()
   if next(served) then redis.call("HSET", KEYS[1], "turn", turn) end
 end
 

@@ -64,30 +64,30 @@ function lib.write_queued()
 end
 
 -- Writes for each lane: ranks and members alternating, or members.
-local lines, turned, turnless = {}, {}, {}
+local lane_writes, turned, turnless = {}, {}, {}
 
-function lib.line_of(lane)
-  local line = lines[lane.ready]
-  if not line then
-    line = {placed = {}, lowered = {}, gone = {}}
-    lines[lane.ready] = line
+function lib.writes_of(lane)
+  local writes = lane_writes[lane.ready]
+  if not writes then
+    writes = {placed = {}, lowered = {}, gone = {}}
+    lane_writes[lane.ready] = writes
   end
-  return line
+  return writes
 end
 
 function lib.note_turn(lane, slot, turn_now)
   turned[#turned + 1], turned[#turned + 2] = lane.prefix .. slot, turn_now
 end
 
-function lib.write_lines()
+function lib.write_lanes()
   lib.call_with_all("HSET", key("turns"), turned)
   lib.call_with_all("HDEL", key("turns"), turnless)
-  for ready, line in pairs(lines) do
-    lib.call_with_all("ZREM", ready, line.gone)
-    lib.call_with_all("ZADD", ready, line.placed)
-    lib.call_with_all("ZADD", ready, line.lowered, "LT")
+  for ready, writes in pairs(lane_writes) do
+    lib.call_with_all("ZREM", ready, writes.gone)
+    lib.call_with_all("ZADD", ready, writes.placed)
+    lib.call_with_all("ZADD", ready, writes.lowered, "LT")
   end
-  lines, turned, turnless = {}, {}, {}
+  lane_writes, turned, turnless = {}, {}, {}
 end
 
 -- Redis searches a hash of up to 512 fields from end to end for each field, unless it has had a field of more than 64
@@ -105,7 +105,7 @@ function lib.look_at_turns(first, last)
   if math.floor(first / TURNS_APART) < math.floor(last / TURNS_APART) then lib.make_table(key("turns")) end
 end
 
-local function put(list, rank, member)
+local function add_position(list, rank, member)
   local length = #list
   list[length + 1], list[length + 2] = rank, member
 end
@@ -120,7 +120,7 @@ local function note_new_positions(fresh)
     turn_now = turn_now + 1
     local slot, lane, turn_text = fresh[i], fresh[i + 1], lib.packed(turn_now)
     lib.note_turn(lane, slot, turn_text)
-    put(lib.line_of(lane).placed, fresh[i + 2], turn_text .. slot)
+    add_position(lib.writes_of(lane).placed, fresh[i + 2], turn_text .. slot)
   end
   return before, last
 end
@@ -129,11 +129,11 @@ end
 -- each list is a slot, or false.
 function lib.restore_positions(lists) -- seldom
   -- Positions that were being written may exist without their turns.
-  for ready, line in pairs(lines) do
-    for _, member in ipairs(line.gone) do redis.pcall("ZREM", ready, member) end
-    for i = 2, #line.placed, 2 do redis.pcall("ZREM", ready, line.placed[i]) end
+  for ready, writes in pairs(lane_writes) do
+    for _, member in ipairs(writes.gone) do redis.pcall("ZREM", ready, member) end
+    for i = 2, #writes.placed, 2 do redis.pcall("ZREM", ready, writes.placed[i]) end
   end
-  queued, lines, turned, turnless = {}, {}, {}, {}
+  queued, lane_writes, turned, turnless = {}, {}, {}, {}
   touched, is_touched, best_added = {}, {}, {}
   policies = nil
   if lib.read_policies().has_limits then lib.with_limits().forget() end
@@ -155,17 +155,17 @@ function lib.write_open_positions(first, last)
     local lowered = turn_text and best_added[name]
     local rank = lowered or lib.head_of(slot, lane)[2]
     if not rank and turn_text then
-      local gone = lib.line_of(lane).gone
+      local gone = lib.writes_of(lane).gone
       gone[#gone + 1], turnless[#turnless + 1] = turn_text .. slot, name
     elseif rank and not turn_text then
       local length = #fresh
       fresh[length + 1], fresh[length + 2], fresh[length + 3] = slot, lane, rank
     elseif rank then
-      local line = lib.line_of(lane)
-      put(lowered and line.lowered or line.placed, rank, turn_text .. slot)
+      local writes = lib.writes_of(lane)
+      add_position(lowered and writes.lowered or writes.placed, rank, turn_text .. slot)
     end
   end
   local before, last = note_new_positions(fresh)
-  lib.write_lines()
+  lib.write_lanes()
   lib.look_at_turns(before, last)
 end
