@@ -14,6 +14,13 @@ local FORGOTTEN_KEYS = {
   "limits", "budgets", "used", "delays", "paced", "closed", "running", "passes",
   "counted:limits", "counted:budgets", "returning", "ordered", "history", "numbers"}
 
+-- Return values of the state by field, false for a missing one.
+function lib.named_fields(names)
+  local values, found = redis.call("HMGET", KEYS[1], unpack(names)), {}
+  for i, name in ipairs(names) do found[name] = values[i] end
+  return found
+end
+
 -- Whether the client that clears or imports was not heard of for so long that it counts as lost.
 function lib.is_stale(cleaning_ms)
   return math.abs(now_ms - tonumber(cleaning_ms)) >= 30000

@@ -126,9 +126,9 @@ end
 -- Apply the parts of a policy that a worker sets as it joins; the others are kept. Limits and budgets stay switched on
 -- once they are. Returns the change as JSON for the warning, if there is one.
 function lib.apply_policy(digest, text, worker, joined_ms)
-  local known = redis.call("HMGET", KEYS[1], "policy", "policy_parts", "weights", "discovery", "tiers")
-  if known[1] == digest then return end
-  local policy, parts = cjson.decode(text), cjson.decode(known[2] or "{}")
+  local known = lib.named_fields({"policy", "policy_parts", "weights", "discovery", "tiers"})
+  if known.policy == digest then return end
+  local policy, parts = cjson.decode(text), cjson.decode(known.policy_parts or "{}")
   local taken, owners, kept, is_whole = compare_parts(policy.digests, parts, worker, joined_ms)
   local function take(part, field, value)
     if not taken[part] then return end
@@ -139,14 +139,12 @@ function lib.apply_policy(digest, text, worker, joined_ms)
   local function encoded(value) return value and cjson.encode(value) end
   if taken.slots then lib.write_entries("limits", "slots", policy.slots or {}) end
   if taken.budgets then lib.write_entries("budgets", "budgets", policy.budgets or {}) end
-  local tiers = #cjson.decode(known[5] or "[]")
-  local weights = known[3]
+  local tiers, weights, discovery = #cjson.decode(known.tiers or "[]"), known.weights, known.discovery
   if taken.weights then weights = encoded(policy.weights) end
   -- Weights for other tiers, left by an earlier policy, are dropped.
   if weights and not taken.weights and #cjson.decode(weights) ~= tiers then
     weights, taken.weights, policy.weights = nil, true, nil
   end
-  local discovery = known[4]
   if taken.marks then discovery = encoded(policy.discovery) end
   lib.change_lanes((weights or discovery) and tiers or 0)
   if taken.marks then
@@ -172,7 +170,7 @@ function lib.apply_policy(digest, text, worker, joined_ms)
     lib.enable_limits()
   end
   if lib.read_policies().has_limits then lib.refresh_limits() end
-  local change = known[2] and note_policy_change(worker, owners, kept)
+  local change = known.policy_parts and note_policy_change(worker, owners, kept)
   -- Stored last, so that a policy isn't taken for applied if a part of it was refused.
   redis.call("HSET", KEYS[1], "policy_parts", cjson.encode(parts))
   lib.write_field("state", "policy", is_whole and digest)

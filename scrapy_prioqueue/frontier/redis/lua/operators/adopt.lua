@@ -15,12 +15,12 @@
 
 local OCCUPIED = 18
 
-local state = redis.call("HMGET", KEYS[1], "phase", "epoch", "scope", "is_clear", "cleaning_ms")
-local is_half = state[1] == "importing" and lib.is_stale(state[5])
-local is_free = not state[1] or is_half or (state[1] == "ended" and state[3] == "all" and state[4])
-if not is_free then return {OCCUPIED, state[1]} end
+local state = lib.named_fields({"phase", "epoch", "scope", "is_clear", "cleaning_ms"})
+local is_half = state.phase == "importing" and lib.is_stale(state.cleaning_ms)
+local is_cleared = state.phase == "ended" and state.scope == "all" and state.is_clear
+if state.phase and not (is_half or is_cleared) then return {OCCUPIED, state.phase} end
 -- Epochs are continued, so that members of an earlier crawl can't take part in this one.
-local epoch = math.max(tonumber(ARGV[3]), tonumber(state[2] or 0) + 1)
+local epoch = math.max(tonumber(ARGV[3]), tonumber(state.epoch or 0) + 1)
 local fields = {"phase", "importing", "scope", "all", "cleaner", ARGV[2], "cleaning_ms", now_ms, "epoch", epoch,
   "suspect_attempts", ARGV[4]}
 for field, value in pairs(cjson.decode(ARGV[5])) do fields[#fields + 1], fields[#fields + 2] = field, value end

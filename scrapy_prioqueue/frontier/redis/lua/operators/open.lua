@@ -25,10 +25,8 @@
 local CLEAR, WAIT, LAYOUT, IMPORTING = 10, 11, 15, 19
 
 local client, has_cleared, crawl_id = ARGV[2], ARGV[3] == "1", ARGV[8]
-local names = {"layout", "phase", "epoch", "tiers", "crawl_id", "cleaner", "cleaning_ms", "scope", "is_clear",
-  "on_finish"}
-local values, state = redis.call("HMGET", KEYS[1], unpack(names)), {}
-for i, name in ipairs(names) do state[name] = values[i] or nil end
+local state = lib.named_fields({
+  "layout", "phase", "epoch", "tiers", "cleaner", "cleaning_ms", "scope", "is_clear", "on_finish"})
 local on_finish = ARGV[7] ~= "" and ARGV[7] or state.on_finish or "restart"
 
 -- The first write needs no memory, so that the reply can say what is wrong with the frontier of a full server.

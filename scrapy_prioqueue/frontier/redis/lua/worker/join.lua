@@ -60,15 +60,9 @@ local has_cleared = ARGV[13] == "1"
 
 if ARGV[22] == "" then lib.doubt_clock(ttl_ms) end
 
-local function read_state()
-  local names = {"layout", "phase", "crawl_id", "tiers", "cleaner", "cleaning_ms", "scope", "is_clear", "is_unjoined",
-    "epoch", "created_ms", "policy", "ended_ms"}
-  local values, found = redis.call("HMGET", KEYS[1], unpack(names)), {}
-  for i, name in ipairs(names) do found[name] = values[i] or nil end
-  return found
-end
-
-local state = read_state()
+local state = lib.named_fields({
+  "layout", "phase", "crawl_id", "tiers", "cleaner", "cleaning_ms", "scope", "is_clear", "is_unjoined", "epoch",
+  "created_ms", "policy", "ended_ms"})
 
 -- The first write needs no memory, so that a worker can join a full server and help to drain it.
 redis.call("ZREM", key("hungry"), worker)
@@ -105,12 +99,10 @@ local function enter(is_new)
   lib.keep_clock()
   redis.call("ZADD", key("workers"), now_ms, worker)
   redis.call("ZADD", key("busy"), now_ms, worker)
-  local known = redis.call("HMGET", KEYS[1], "epoch", "created_ms", "order", "spider", "policy_ms", "identity")
-  local epoch, created_ms, order, spider, policy_ms, identity = unpack(known)
-  if not spider then lib.write_field("state", "spider", ARGV[21] ~= "" and ARGV[21]) end
-  spider = spider or ARGV[21]
-  return {OK, epoch, is_new and 1 or 0, lib.count_seen(), created_ms, order, spider, tostring(info.joined_ms),
-    policy_ms or "0", change or "", identity or "", is_new and state.ended_ms or ""}
+  local now = lib.named_fields({"epoch", "created_ms", "order", "spider", "policy_ms", "identity"})
+  if not now.spider then lib.write_field("state", "spider", ARGV[21] ~= "" and ARGV[21]) end
+  return {OK, now.epoch, is_new and 1 or 0, lib.count_seen(), now.created_ms, now.order, now.spider or ARGV[21],
+    tostring(info.joined_ms), now.policy_ms or "0", change or "", now.identity or "", is_new and state.ended_ms or ""}
 end
 
 local function begin()
@@ -205,7 +197,7 @@ local function join()
   end
   if flush then
     local others = other_workers()
-    if #others > 0 then return {ALIVE, others} end
+    if others[1] then return {ALIVE, others} end
     if state.phase then return clear("all") end
   end
   if not state.phase then return begin() end
