@@ -52,7 +52,7 @@ def test_every_function_is_used_and_no_script_has_those_that_it_does_not_need() 
 
     assert set().union(*loaded.values()) == functions_of("".join(map(text_of, LIBRARY)))
     assert "lib.give_back_lost" in loaded["recover"]
-    assert not loaded["recover"] & {"lib.store", "lib.serve", "lib.promote", "lib.apply_policy", "lib.orders_for"}
+    assert not loaded["recover"] & {"lib.store", "lib.serve", "lib.promote", "lib.apply_policy", "lib.take_order"}
 
 
 @pytest.mark.parametrize("name", ALL)

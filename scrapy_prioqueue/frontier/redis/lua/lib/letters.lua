@@ -51,7 +51,7 @@ local function drop_letters(reason)
   local own = 0
   for i = 1, #oldest, 2 do
     local value = lib.take_field(key("dead"), oldest[i])
-    if value and lib.died_in(cmsgpack.unpack(value), letter_state.epoch, letter_state.created_ms) then own = own + 1 end
+    if value and lib.died_in(cmsgpack.unpack(value), letter_state.epoch) then own = own + 1 end
     lib.take_member(key("died"), oldest[i + 1], oldest[i])
   end
   if oldest[1] then note_dropped(reason) end
@@ -95,9 +95,8 @@ function lib.take_letter(id)
 end
 
 -- Whether a dead letter is counted in `stats`, which begin anew with each crawl while the letters are kept.
-function lib.died_in(letter, epoch, created_ms)
-  if letter[11] then return letter[11] == epoch end
-  return letter[7] >= tonumber(created_ms)
+function lib.died_in(letter, epoch)
+  return letter[11] == epoch
 end
 
 -- Return the slot of a suspect, and where its payload begins; nil if the entry is not ours.

@@ -1,15 +1,5 @@
 -- Operators' commands to workers, and the rates of the fleet.
 
--- {paused 0 or 1, drained 0 or 1, the reason with which this worker must stop or "", 0 or 1 if flooded or 2 at the
--- pending limit, time of the newest command, reasons of dropped dead letters separated by commas or "", when a worker
--- last joined with another policy}
-function lib.orders_for(worker, paused, drained, has_stops, flood_now, ordered_ms, letters_dropped, policy_ms)
-  local reason = has_stops and redis.call("HGET", key("stops"), worker)
-  local flooded = flood_now.is_at_limit and 2 or flood_now.is_on and 1 or 0
-  return {paused and 1 or 0, drained and 1 or 0, reason or "", flooded, ordered_ms, letters_dropped or "",
-    tonumber(policy_ms or 0)}
-end
-
 -- Workers remember operators' commands, each with its time, and send them again to a server that has lost them. The
 -- name of a command is `paused`, `drained` or `stop_reason`, as in the state, or `limits` or `budgets` followed by the
 -- operator's field in that hash. Each has a time of its own.

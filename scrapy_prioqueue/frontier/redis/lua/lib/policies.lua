@@ -3,7 +3,7 @@
 
 local policies
 
--- Read fields of the state by name, and the policies along with them.
+-- Return the values of fields of the state; the policies are read along with them.
 function lib.read_state(...)
   local found = redis.call("HMGET", KEYS[1], "has_limits", "has_budgets", "lanes", "has_delays", "throttle",
     "awaits_delays", "counting", ...)
@@ -11,7 +11,7 @@ function lib.read_state(...)
   policies.limits_end_ms = found[1] and found[1] ~= "1" and tonumber(found[1]) or nil
   policies.has_delays, policies.throttle = found[4] == "1", found[5] and cjson.decode(found[5])
   policies.awaits_delays, policies.counting = found[6] == "1", found[7] and cjson.decode(found[7]) or nil
-  return {unpack(found, 8)}
+  return unpack(found, 8)
 end
 
 function lib.read_policies()

@@ -7,12 +7,12 @@
 -- cost: O(log n) per dead letter
 -- flags: allow-oom
 
-local purged, state = 0, redis.call("HMGET", KEYS[1], "epoch", "created_ms")
+local purged, epoch = 0, redis.call("HGET", KEYS[1], "epoch")
 lib.try_writes(false)
 lib.all_or_nothing(function()
   for i = 2, #ARGV do
     local letter = lib.take_letter(ARGV[i])
-    if letter and lib.died_in(letter, state[1], state[2]) then lib.count("dead_dropped", 1) end
+    if letter and lib.died_in(letter, epoch) then lib.count("dead_dropped", 1) end
     if letter then purged = purged + 1 end
   end
   lib.write_counters()

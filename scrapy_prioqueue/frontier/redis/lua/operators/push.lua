@@ -8,11 +8,11 @@
 -- cost: O(log n) per request, and a look-up per level of the seen sets
 -- flags:
 
-local state = redis.call("HMGET", KEYS[1], "phase", "order", "crawl_id", "cleaner")
-if not lib.takes_requests(state[1], state[4]) then return {OTHER_CRAWL} end
+local phase, order, crawl_id, cleaner = lib.read_state("phase", "order", "crawl_id", "cleaner")
+if not lib.takes_requests(phase, cleaner) then return {OTHER_CRAWL} end
 
 local duplicates = {}
-lib.begin_storing(state[2], (#ARGV - 1) / PUSH_LENGTH)
+lib.begin_storing(order, (#ARGV - 1) / PUSH_LENGTH)
 lib.try_writes(true)
 for i = 2, #ARGV, PUSH_LENGTH do lib.try_zset("queue", ARGV[i + 1]) end
 
@@ -24,7 +24,7 @@ lib.all_or_nothing(function()
   lib.count("pending", stored.accepted - stored.delayed)
   lib.count("duplicates", #duplicates)
   lib.note_pace("a", stored.accepted)
-  lib.finish_changes(state[1], state[3], stored.accepted)
+  lib.finish_changes(phase, crawl_id, stored.accepted)
   lib.write_seen()
 end)
 lib.move_seen_on()

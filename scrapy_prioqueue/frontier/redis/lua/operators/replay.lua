@@ -9,8 +9,8 @@
 -- cost: O(log n) per request, and a look-up per level of the seen sets
 -- flags: allow-oom
 
-local state = redis.call("HMGET", KEYS[1], "phase", "order", "crawl_id", "cleaner", "epoch", "created_ms")
-if not lib.takes_requests(state[1], state[4]) then return {OTHER_CRAWL} end
+local phase, order, crawl_id, cleaner, epoch = lib.read_state("phase", "order", "crawl_id", "cleaner", "epoch")
+if not lib.takes_requests(phase, cleaner) then return {OTHER_CRAWL} end
 
 -- A request that was over a budget is no longer counted as such.
 local function forgive(letter)
@@ -20,7 +20,7 @@ local function forgive(letter)
 end
 
 local replayed = 0
-lib.begin_storing(state[2], 1)
+lib.begin_storing(order, 1)
 lib.try_writes(false)
 lib.try_hash("used")
 
@@ -30,13 +30,13 @@ local function replay(id, payload, fingerprint)
   if fingerprint ~= "" then lib.mark_seen(fingerprint) end
   lib.put(id, 0, letter[4], letter[5], payload)
   forgive(letter)
-  if lib.died_in(letter, state[5], state[6]) then lib.count("dead", -1) else lib.count("accepted", 1) end
+  if lib.died_in(letter, epoch) then lib.count("dead", -1) else lib.count("accepted", 1) end
   replayed = replayed + 1
 end
 
 lib.all_or_nothing(function()
   for i = 2, #ARGV, 3 do replay(ARGV[i], ARGV[i + 1], ARGV[i + 2]) end
-  lib.finish_changes(state[1], state[3], replayed)
+  lib.finish_changes(phase, crawl_id, replayed)
   lib.write_seen()
 end)
 lib.move_seen_on()

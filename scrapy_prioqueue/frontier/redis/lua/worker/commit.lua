@@ -27,9 +27,10 @@
 local worker, nonce, number, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 local duplicates, repeated, void, claimed, claimed_new = {}, {}, {}, {}, 0
 
-local state = lib.read_state("epoch", "phase", "order", "crawl_id", "cleaner", "has_refused")
-local phase = state[2] == "ended" and state[5] and "clearing" or state[2]
-local last_batch, why = lib.last_batch_in(state[1], phase, worker, nonce)
+local epoch, phase, order, crawl_id, cleaner, has_refused
+  = lib.read_state("epoch", "phase", "order", "crawl_id", "cleaner", "has_refused")
+if phase == "ended" and cleaner then phase = "clearing" end
+local last_batch, why = lib.last_batch_in(epoch, phase, worker, nonce)
 if not last_batch then return {why} end
 if number <= last_batch then
   -- Written again, so that a WAIT for replicas on a new connection waits for the earlier call's writes.
@@ -104,7 +105,7 @@ local function finish(index, letter, at)
     if ARGV[at + 3] ~= "" and policies.has_budgets then lib.with_budgets().settle(lease.payload, ARGV[at + 3]) end
     if letter == "F" then return lib.dead_letter(id, lease, ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]) end
     if attempts > 1 then lib.forget_losses(id) end
-    if state[6] then lib.take_field(key("refused"), id) end
+    if has_refused then lib.take_field(key("refused"), id) end
     done, done_of[lease.slot] = done + 1, (done_of[lease.slot] or 0) + 1
   end
 end
@@ -129,7 +130,7 @@ while at <= last do
   at, index = at + LENGTH[letter], index + 1
 end
 local pushes, acks = #stores / 2, #ends / 2
-if pushes > 0 then lib.begin_storing(state[3], pushes) end
+if pushes > 0 then lib.begin_storing(order, pushes) end
 -- If nothing is stored, the first write needs no memory, so that acks succeed on a full server.
 local is_stored = pushes > 0 and lib.has_room(worker, stores)
 redis.call("ZREM", key("hungry"), worker)
@@ -152,7 +153,7 @@ local function apply()
   lib.count("duplicates", #duplicates)
   lib.count("void", #void)
   local has_opened = lib.write_changes()
-  if stored.accepted > 0 and state[2] == "ended" then lib.reopen(state[4]) end
+  if stored.accepted > 0 and phase == "ended" then lib.reopen(crawl_id) end
   lib.note_pace("a", stored.accepted)
   lib.note_pace("d", done)
   lib.note_served(done_of)

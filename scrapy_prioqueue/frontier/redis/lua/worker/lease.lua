@@ -26,7 +26,9 @@
 --   code: 0 fine; 1 other crawl; 2 unknown session; 3 batches or commands are lost; 4 session superseded
 --   next_due_ms: until the next lease expires, request is due or slot opens, -1 for never
 --   depth: {accepted, pending, leased, dead, done, workers, delayed}
---   orders: {paused, drained, reason to stop, flooded, ordered_ms, letters_dropped, policy_ms}, see lib/orders.lua
+--   orders: {paused, drained, reason, flooded, ordered_ms, letters_dropped, policy_ms}: 0 or 1; 0 or 1; why this worker
+--     must stop, or empty; 1 in a flood, 2 at the pending limit, else 0; time of the newest command; reasons of dropped
+--     dead letters, separated by commas; when a worker last joined with another policy
 --   leases: {id, attempts, rank, slot, payload, id, …} in the order to be served
 --   new_letters: {id, value, id, …} of the dead letters of requests that were lost too often, and of foreign entries
 --   starts: {index, start_in_ms, late_ms or -1, index, …} of leases that have to wait or must not start late
@@ -42,12 +44,13 @@ local MAX_CRAWL_IDS = 1000
 local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[6])
 local wanted, is_idle, is_fair = tonumber(ARGV[7]), ARGV[9] == "1", ARGV[10] == "1"
 
-local state = lib.read_state(
-  "epoch", "phase", "unsorted", "crawl_id", "paused", "drained", "has_stops", "has_marks", "weights",
-  "reopen", "has_refused", "returning_ms", "ordered_ms", "letters_dropped", "policy_ms")
-local last_batch, why = lib.last_batch_in(state[1], state[2], worker, nonce)
+local epoch, phase, unsorted, crawl_id, paused, drained, has_stops, has_marks, weights, reopen, has_refused,
+  returning_ms, newest_ms, letters_dropped, policy_ms = lib.read_state(
+    "epoch", "phase", "unsorted", "crawl_id", "paused", "drained", "has_stops", "has_marks", "weights", "reopen",
+    "has_refused", "returning_ms", "ordered_ms", "letters_dropped", "policy_ms")
+local last_batch, why = lib.last_batch_in(epoch, phase, worker, nonce)
 if not last_batch then return {why} end
-local ordered_ms = tonumber(state[13] or 0)
+local ordered_ms = tonumber(newest_ms or 0)
 if last_batch < tonumber(ARGV[5]) or ordered_ms < tonumber(ARGV[18]) then return {OUT_OF_STEP} end
 
 redis.call("ZREM", key("hungry"), worker)
@@ -56,7 +59,7 @@ redis.call("ZADD", key("workers"), now_ms, worker)
 if not is_idle then redis.call("ZADD", key("busy"), now_ms, worker) end
 local first_due_ms = lib.first_due_ms()
 local is_due = first_due_ms <= now_ms
-if is_due or policies.counting or state[3] or state[10] or state[11] then
+if is_due or policies.counting or unsorted or reopen or has_refused then
   lib.try_writes(false, ARGV[2])
 elseif wanted > 0 or lib.has_policies() then
   if is_idle then lib.try_zset("busy") end
@@ -65,13 +68,13 @@ elseif wanted > 0 or lib.has_policies() then
   redis.call("HSET", KEYS[1], "epoch", ARGV[2])
 end
 local away_ms = tonumber(ARGV[17])
-local returning_ms = (away_ms > 0 or state[12]) and lib.awaits_returns(worker, away_ms, ttl_ms, state[12])
-if not returning_ms then lib.forget_silent_workers(ttl_ms) end
+local wait_ms = (away_ms > 0 or returning_ms) and lib.awaits_returns(worker, away_ms, ttl_ms, returning_ms)
+if not wait_ms then lib.forget_silent_workers(ttl_ms) end
 
 asked.worker, asked.expires = worker, string.format("%.0f", now_ms + ttl_ms)
 asked.horizon_ms, asked.reserve_ms, asked.slot_limit = tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[8])
 asked.places = math.max(wanted, tonumber(ARGV[12]))
-asked.has_refused, asked.since_ms = state[11], now_ms - ttl_ms
+asked.has_refused, asked.since_ms = has_refused, now_ms - ttl_ms
 for i = 19, #ARGV, 2 do
   asked.room[ARGV[i]] = tonumber(ARGV[i + 1])
   if asked.room[ARGV[i]] <= 0 then asked.full = asked.full + 1 end
@@ -93,13 +96,13 @@ local function serve_all()
 end
 
 local function has_ended(counts)
-  if state[2] == "ended" then return true end
-  if returning_ms or counts[2] + counts[3] + counts[7] > 0 then return false end
+  if phase == "ended" then return true end
+  if wait_ms or counts[2] + counts[3] + counts[7] > 0 then return false end
   if redis.call("ZCOUNT", key("busy"), now_ms - ttl_ms, "+inf") > 0 then return false end
   lib.note_undo("HSET", KEYS[1], "phase", "open")
   redis.call("HSET", KEYS[1], "phase", "ended", "ended_ms", now_ms)
-  if state[4] ~= "" then
-    redis.call("ZADD", key("ended"), now_ms, state[4])
+  if crawl_id ~= "" then
+    redis.call("ZADD", key("ended"), now_ms, crawl_id)
     redis.call("ZREMRANGEBYRANK", key("ended"), 0, -1 - MAX_CRAWL_IDS)
   end
   lib.ring_bell()
@@ -109,15 +112,15 @@ end
 -- First apply expiries, due times and operators' changes. Each step is complete when the next one begins.
 local reaped, letters, must_return, is_counting = 0, {}, false, false
 local function catch_up()
-  if is_due and not returning_ms then reaped = lib.reap(tonumber(ARGV[15]), ARGV[16]) end
+  if is_due and not wait_ms then reaped = lib.reap(tonumber(ARGV[15]), ARGV[16]) end
   letters, new_letters = new_letters, {}
   lib.keep_effects()
   -- A lease that is being counted must not be counted twice, nor others be leased beyond a limit.
   is_counting = lib.read_policies().counting and lib.count_leases()
   lib.keep_effects()
-  if state[3] then lib.sort_slots() end
+  if unsorted then lib.sort_slots() end
   lib.keep_effects()
-  must_return = policies.has_limits and state[10] and lib.look_again(state[10])
+  must_return = policies.has_limits and reopen and lib.look_again(reopen)
   if policies.has_limits then lib.open_slots() end
   if policies.limits_end_ms and policies.limits_end_ms <= now_ms and not must_return then lib.finish_limits() end
   lib.keep_effects()
@@ -127,23 +130,22 @@ local counts
 local function hand_out()
   counts = lib.depth(ttl_ms)
   local share = is_fair and math.max(1, math.ceil(counts[2] / counts[6])) or wanted
-  local may_take = not (state[5] or is_counting or returning_ms)
+  local may_take = not (paused or is_counting or wait_ms)
   if may_take then asked.limit, asked.later = math.min(wanted, share), tonumber(ARGV[12]) end
-  lib.read_weights(state[9])
+  lib.read_weights(weights)
   local limit = asked.limit
-  if state[8] then lib.look_at_flood(counts[2], counts[3]) end
+  if has_marks then lib.look_at_flood(counts[2], counts[3]) end
   if asked.limit + asked.later > 0 then serve_all() end
-  local taken, over, aside = granted.count, granted.over, granted.aside
+  local taken, over, aside, foreign = granted.count, #granted.over, granted.aside, #granted.foreign / 2
   lib.read_granted()
   lib.write_served()
   lib.write_granted()
-  lib.count("pending", -taken - #over - aside)
+  lib.count("pending", -taken - over - aside)
   lib.count("leased", taken)
   lib.write_changes()
   lib.write_passes()
-  counts[2], counts[3], counts[4] = counts[2] - taken - #over - aside, counts[3] + taken, counts[4] + #over
-  counts[7] = counts[7] + aside
-  counts[1], counts[4] = counts[1] + #granted.foreign / 2, counts[4] + #granted.foreign / 2
+  counts[1], counts[2], counts[3] = counts[1] + foreign, counts[2] - taken - over - aside, counts[3] + taken
+  counts[4], counts[7] = counts[4] + over + foreign, counts[7] + aside
   if limit - asked.limit < wanted then redis.call("ZADD", key("hungry"), now_ms, worker) end
   if is_idle and taken == 0 then
     redis.call("ZREM", key("busy"), worker)
@@ -160,9 +162,11 @@ if granted.count > 0 then first_due_ms = math.min(first_due_ms, now_ms + ttl_ms)
 local must_ask_again = must_return or asked.must_return or is_counting or granted.unfit >= MOST_UNFIT
 local is_same_due = not is_due and granted.aside == 0
 local due_ms = must_ask_again and 0 or lib.next_due_ms(asked.horizon_ms, is_same_due and first_due_ms)
-local orders = lib.orders_for(worker, state[5], state[6], state[7], flood, ordered_ms, state[14], state[15])
-if returning_ms then due_ms = returning_ms end
+local reason = has_stops and redis.call("HGET", key("stops"), worker) or ""
+local flooded = flood.is_at_limit and 2 or flood.is_on and 1 or 0
+local orders = {paused and 1 or 0, drained and 1 or 0, reason, flooded, ordered_ms, letters_dropped or "",
+  tonumber(policy_ms or 0)}
+if wait_ms then due_ms = wait_ms end
 local must_ask = (policies.has_limits and 1 or 0) + (policies.has_budgets and 2 or 0)
-local leases, starts, over, refusals = granted.leases, granted.starts, granted.over, granted.refusals
-return {OK, ended, due_ms, counts, leases, orders, reaped, letters, starts, over, must_ask, refusals,
-  flood.held}
+return {OK, ended, due_ms, counts, granted.leases, orders, reaped, letters, granted.starts, granted.over, must_ask,
+  granted.refusals, flood.held}

@@ -14,8 +14,7 @@
 -- cost: O(log n) per note
 -- flags: allow-oom
 
-local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
-local refusal = lib.refusal_of(state[1], state[2])
+local refusal = lib.refusal_of(lib.read_state("epoch", "phase"))
 if refusal then return {refusal} end
 
 -- If delays of more slots are known, those of some idle ones are dropped. A worker reports a crawl delay again after

@@ -15,8 +15,8 @@
 
 local worker, nonce, max_attempts, recovered = ARGV[3], ARGV[4], tonumber(ARGV[5]), 0
 
-local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
-local last_batch, why = lib.last_batch_in(state[1], state[2], worker, nonce)
+local epoch, phase = lib.read_state("epoch", "phase")
+local last_batch, why = lib.last_batch_in(epoch, phase, worker, nonce)
 if not last_batch then return {why} end
 
 lib.try_writes(false, ARGV[2])

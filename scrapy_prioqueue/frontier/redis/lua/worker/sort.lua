@@ -12,10 +12,10 @@
 
 local worker, nonce = ARGV[3], ARGV[4]
 
-local state = lib.read_state("epoch", "phase", "unsorted")
-local last_batch, why = lib.last_batch_in(state[1], state[2], worker, nonce)
+local epoch, phase, unsorted = lib.read_state("epoch", "phase", "unsorted")
+local last_batch, why = lib.last_batch_in(epoch, phase, worker, nonce)
 if not last_batch then return {why} end
-if not state[3] then return {OK, 0} end
+if not unsorted then return {OK, 0} end
 
 lib.try_writes(false, ARGV[2])
 lib.report_alive(worker)
