@@ -87,10 +87,10 @@ def test_a_request_whose_retries_are_used_up_is_a_dead_letter(
     result = on_redis.run(settings=settings, troubles=True)
 
     found = letters(redis_server, frontier_name)
-    first, *more = sorted(letter.detail for letter in found)
-    assert first == "failed once: 503 Service Unavailable"
-    assert more[0] == "failed 2 times: 503 Service Unavailable"
-    assert re.fullmatch(r"failed 2 times: .*ConnectionRefusedError: Connection was refused.*", more[1])
+    unavailable, refused_detail, once = sorted(letter.detail for letter in found)
+    assert unavailable == "failed 2 times: 503 Service Unavailable"
+    assert re.fullmatch(r"failed 2 times: .*ConnectionRefusedError: Connection was refused.*", refused_detail)
+    assert once == "failed once: 503 Service Unavailable"
     assert {letter.reason for letter in found} == {"download"}
     assert result.stats["prioqueue/dead/download"] == 3
     assert len(result.lines("Gave up retrying")) == 3
