@@ -9,7 +9,7 @@ local granted = {
 local MOST_UNFIT = 100
 
 -- Add to the reply when a request starts, if its slot limits that.
-function lib.tell_start(slot, start_ms) -- policies
+function lib.add_start(slot, start_ms) -- policies
   local interval = lib.with_limits().clock_of(slot).limit.interval
   if start_ms <= now_ms and interval == 0 then return end
   local late_ms = interval > 0 and math.floor(LATE_MS + interval / 2) or -1
@@ -27,7 +27,7 @@ function lib.grant(id, attempts, rank, slot, payload, start_ms)
   granted.records[at + 1] = id
   granted.records[at + 2] = cmsgpack.pack({attempts, rank, slot, asked.worker, payload})
   if policies.has_limits then
-    lib.tell_start(slot, start_ms)
+    lib.add_start(slot, start_ms)
     lib.with_limits().charge(slot, start_ms)
     lib.take_place(start_ms)
   else

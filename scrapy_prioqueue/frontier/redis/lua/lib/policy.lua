@@ -41,22 +41,22 @@ end
 local MOST_DROPPED = 1000
 
 function lib.write_entries(noun, field, entries)
-  local gone, said, ordered = {}, {}, {}
+  local gone, written, ordered = {}, {}, {}
   for _, name in ipairs(redis.call("HKEYS", key(noun))) do
     local list = string.sub(name, 1, 1) == "!" and ordered or gone
     list[#list + 1] = name
   end
-  for name, entry in pairs(entries) do said[#said + 1], said[#said + 2] = name, cjson.encode(entry) end
-  if #gone + #said <= MOST_DROPPED then note_entries(noun, field, entries) end
+  for name, entry in pairs(entries) do written[#written + 1], written[#written + 2] = name, cjson.encode(entry) end
+  if #gone + #written <= MOST_DROPPED then note_entries(noun, field, entries) end
   if #gone <= MOST_DROPPED then
     lib.call_with_all("HDEL", key(noun), gone)
   else
     for _, name in ipairs(ordered) do
-      said[#said + 1], said[#said + 2] = name, redis.call("HGET", key(noun), name)
+      written[#written + 1], written[#written + 2] = name, redis.call("HGET", key(noun), name)
     end
     redis.call("UNLINK", key(noun))
   end
-  lib.call_with_all("HSET", key(noun), said)
+  lib.call_with_all("HSET", key(noun), written)
 end
 
 -- Waiting slots keep their turns if there are no more than this; otherwise they get new ones.

@@ -51,8 +51,7 @@ redis.call("ZSCORE", key("closed"), NOBODY)
 lib.try_hash("leased")
 local paced = paced_slots()
 if ARGV[3] ~= "" then
-  local said = redis.call("HGET", key("limits"), "!" .. pattern)
-  entry = cjson.encode(lib.merged({ARGV[3], said}))
+  entry = cjson.encode(lib.merged({ARGV[3], redis.call("HGET", key("limits"), "!" .. pattern)}))
 end
 lib.note_orders({"limits!" .. pattern})
 if ARGV[3] == "" then

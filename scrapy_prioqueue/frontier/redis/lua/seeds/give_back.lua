@@ -13,15 +13,15 @@ local kind = redis.call("TYPE", source).ok
 local known = {list = true, zset = true, set = true, none = true}
 local returned = 0
 
-local function put(mark, entry)
+local function put(origin, entry)
   -- The key may have another type by now.
-  local score = tonumber(mark)
+  local score = tonumber(origin)
   local into = kind
-  if kind == "none" then into = score and "zset" or mark end
+  if kind == "none" then into = score and "zset" or origin end
   if into == "list" then
     redis.call("LPUSH", source, entry)
   elseif into == "zset" then
-    redis.call("ZADD", source, score and mark or 0, entry)
+    redis.call("ZADD", source, score and origin or 0, entry)
   else
     redis.call("SADD", source, entry)
   end
@@ -31,8 +31,8 @@ if known[kind] then
   for i = #ARGV, 2, -1 do
     local value = redis.call("HGET", taken, ARGV[i])
     if value then
-      local mark, entry = string.match(value, "^(%S+) (.*)$")
-      put(mark, entry)
+      local origin, entry = string.match(value, "^(%S+) (.*)$")
+      put(origin, entry)
       redis.call("HDEL", taken, ARGV[i])
       returned = returned + 1
     end

@@ -19,9 +19,9 @@ if kind ~= "list" and kind ~= "zset" and kind ~= "set" then return {kind, {}} en
 
 -- An entry is stored after the data needed to put it back, and a space.
 local entries, kept = {}, {}
-local function keep(mark, entry)
+local function keep(origin, entry)
   kept[#kept + 1] = ARGV[3] .. ":" .. string.format("%d", number + #entries)
-  kept[#kept + 1] = mark .. " " .. entry
+  kept[#kept + 1] = origin .. " " .. entry
   entries[#entries + 1] = entry
 end
 

@@ -31,13 +31,13 @@ for i = 1, #leases, 2 do
   end
 end
 
-local told = {}
+local held = {}
 for _, worker in ipairs(order) do
   local holder, heard_ms = holders[worker], redis.call("ZSCORE", key("workers"), worker)
-  told[#told + 1], told[#told + 2], told[#told + 3] = worker, holder.leases, holder.expires_ms - now_ms
-  told[#told + 1] = heard_ms and now_ms - tonumber(heard_ms) or -1
-  told[#told + 1] = redis.call("HGET", key("info"), worker) or ""
-  told[#told + 1] = redis.call("HGET", key("slow"), worker) or ""
+  held[#held + 1], held[#held + 2], held[#held + 3] = worker, holder.leases, holder.expires_ms - now_ms
+  held[#held + 1] = heard_ms and now_ms - tonumber(heard_ms) or -1
+  held[#held + 1] = redis.call("HGET", key("info"), worker) or ""
+  held[#held + 1] = redis.call("HGET", key("slow"), worker) or ""
 end
 
 local busy = {}
@@ -61,4 +61,4 @@ local counts = redis.call("HMGET", key("stats"), "pending", "leased", "delayed")
 return {OK, {
   tonumber(counts[1] or 0), tonumber(counts[2] or 0), tonumber(counts[3] or 0), due and math.ceil(due - now_ms) or 0,
   redis.call("HGET", KEYS[1], "paused") and 1 or 0, redis.call("ZCOUNT", waiting, later, "(+inf"),
-  last and math.ceil(last - now_ms) or 0, redis.call("ZCOUNT", waiting, "+inf", "+inf"), now_ms}, slots, told, busy}
+  last and math.ceil(last - now_ms) or 0, redis.call("ZCOUNT", waiting, "+inf", "+inf"), now_ms}, slots, held, busy}
