@@ -200,7 +200,7 @@ BUGS = [
     ),
     Bug(
         "who leaves clears a crawl that goes on",
-        'if state[2] ~= "ended" or redis.call(',
+        'if phase ~= "ended" or redis.call(',
         "if redis.call(",
         ("leave",),
         focus=("stop",),

@@ -50,26 +50,27 @@ local PATIENCE_MS = 1000
 -- Update the flood. If only discovery is left, one request at a time is served; each that ends without bringing more
 -- requests than itself allows one more at the same time, until one brings more.
 function lib.look_at_flood(pending, leased) -- seldom
-  local names = {"is_flooded", "high_water", "low_water", "memory_high", "discovery", "flood_mark", "flood_width",
-    "flood_ms", "pending_limit", "flood_held"}
-  local found = redis.call("HMGET", KEYS[1], unpack(names))
-  local was_on, high_water, pending_limit = found[1] == "1", tonumber(found[2]), tonumber(found[9])
-  flood.is_at_limit = found[4] == "1" or (pending_limit or math.huge) <= pending
-  local least = high_water and (was_on and tonumber(found[3]) + 1 or high_water) or math.huge
-  if pending >= least then flood.held = held_of(found[10], was_on, pending, high_water) end
+  local is_flooded, high_water, low_water, memory_high, discovery, mark, width, since_ms, pending_limit, last_count
+    = unpack(redis.call("HMGET", KEYS[1], "is_flooded", "high_water", "low_water", "memory_high", "discovery",
+      "flood_mark", "flood_width", "flood_ms", "pending_limit", "flood_held"))
+  local was_on = is_flooded == "1"
+  high_water, pending_limit = tonumber(high_water), tonumber(pending_limit)
+  flood.is_at_limit = memory_high == "1" or (pending_limit or math.huge) <= pending
+  local least = high_water and (was_on and tonumber(low_water) + 1 or high_water) or math.huge
+  if pending >= least then flood.held = held_of(last_count, was_on, pending, high_water) end
   flood.is_on = flood.is_at_limit or pending - flood.held >= least
   if not flood.is_on then
     if was_on then redis.call("HDEL", KEYS[1], "is_flooded", "flood_mark", "flood_width", "flood_ms") end
     return
   end
   local left = pending + leased
-  local mark, width, since_ms = tonumber(found[6] or left), tonumber(found[7] or 1), tonumber(found[8] or now_ms)
+  mark, width, since_ms = tonumber(mark or left), tonumber(width or 1), tonumber(since_ms or now_ms)
   local is_stuck = left == mark and now_ms - since_ms >= PATIENCE_MS
   width = left > mark and 1 or width + mark - left + (is_stuck and 1 or 0)
   if not was_on or left ~= mark or is_stuck then
     redis.call("HSET", KEYS[1],
       "is_flooded", "1", "flood_mark", left, "flood_width", width, "flood_ms", now_ms)
   end
-  for _, tier in ipairs(cjson.decode(found[5] or "[]")) do flood.discovery[tier] = true end
+  for _, tier in ipairs(cjson.decode(discovery or "[]")) do flood.discovery[tier] = true end
   flood.allowed = math.max(0, width - leased)
 end

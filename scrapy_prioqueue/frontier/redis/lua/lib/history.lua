@@ -134,11 +134,11 @@ end
 
 local function sample_of(ttl_ms, sums)
   local counters = redis.call("HMGET", key("stats"), unpack(SAMPLED_COUNTERS))
-  local state = redis.call("HMGET", KEYS[1], "tiers", "created_ms")
+  local tiers, created_ms = unpack(redis.call("HMGET", KEYS[1], "tiers", "created_ms"))
   local sample = {ms = now_ms, suspects = redis.call("ZCARD", key("suspects")), sums = sums}
   for i, name in ipairs(SAMPLED_COUNTERS) do sample[name] = tonumber(counters[i] or 0) end
-  sample.tiers = depths_of_tiers(#cjson.decode(state[1] or "[]"), sample.pending, sample.suspects)
-  sample.letters = letters_by_reason(tonumber(state[2] or 0))
+  sample.tiers = depths_of_tiers(#cjson.decode(tiers or "[]"), sample.pending, sample.suspects)
+  sample.letters = letters_by_reason(tonumber(created_ms or 0))
   sample.workers = redis.call("ZCOUNT", key("workers"), now_ms - ttl_ms, "+inf")
   sample.waiting = redis.call("ZCARD", key("waiting"))
   sample.slots = count_in_lanes() + sample.waiting

@@ -13,8 +13,8 @@
 
 local MOST_TIERS, MOST_SERVED = 128, 40
 
-local state = redis.call("HMGET", KEYS[1], "cleaner", "phase", "scope", "unsorted")
-if state[1] ~= ARGV[2] then return {0, 0} end
+local cleaner, phase, scope, unsorted = unpack(redis.call("HMGET", KEYS[1], "cleaner", "phase", "scope", "unsorted"))
+if cleaner ~= ARGV[2] then return {0, 0} end
 redis.call("HDEL", KEYS[1], "is_clear")
 local left = tonumber(ARGV[3])
 
@@ -35,17 +35,17 @@ if left > 0 then
   drop_queues(key("ready"), 9)
   drop_queues(key("waiting"), 1)
   for tier = 0, MOST_TIERS - 1 do drop_queues(key("ready", tier), 9) end
-  for number = 1, tonumber(state[4] or 0) do drop_queues(lib.name_of_unsorted(number), 9) end
+  for number = 1, tonumber(unsorted or 0) do drop_queues(lib.name_of_unsorted(number), 9) end
 end
 for i = 5, #ARGV do redis.call("UNLINK", ARGV[i]) end
 redis.call("HSET", KEYS[1], "cleaning_ms", now_ms, "cleared", ARGV[4])
 if ARGV[4] == "" then
   redis.call("HDEL", KEYS[1], "cleared", "unsorted")
   for earlier = 0, MOST_SERVED do redis.call("UNLINK", lib.served_key(earlier)) end
-  if state[3] ~= "keep" then
+  if scope ~= "keep" then
     redis.call("HDEL", KEYS[1], "seen", "seen_sets", "seen_moved", "seen_swept", "seen_shape", "seen_levels",
       "identity")
   end
-  if state[2] == "ended" then redis.call("HSET", KEYS[1], "is_clear", "1") end
+  if phase == "ended" then redis.call("HSET", KEYS[1], "is_clear", "1") end
 end
 return {1, tonumber(ARGV[3]) - left}

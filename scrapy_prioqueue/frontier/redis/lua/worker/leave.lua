@@ -13,12 +13,12 @@
 
 local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
 
-local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "on_finish")
-local last_batch, why = lib.last_batch_in(state[1], state[2], worker, nonce)
+local epoch, phase, on_finish = unpack(redis.call("HMGET", KEYS[1], "epoch", "phase", "on_finish"))
+local last_batch, why = lib.last_batch_in(epoch, phase, worker, nonce)
 if not last_batch then return {why} end
 
 redis.call("HDEL", key("kept"), worker)
 lib.forget_worker(worker)
-if state[2] ~= "ended" or redis.call("ZCOUNT", key("workers"), now_ms - ttl_ms, "+inf") > 0 then return {OK, ""} end
-redis.call("HSET", KEYS[1], "cleaner", worker, "scope", state[3])
-return {OK, state[3]}
+if phase ~= "ended" or redis.call("ZCOUNT", key("workers"), now_ms - ttl_ms, "+inf") > 0 then return {OK, ""} end
+redis.call("HSET", KEYS[1], "cleaner", worker, "scope", on_finish)
+return {OK, on_finish}

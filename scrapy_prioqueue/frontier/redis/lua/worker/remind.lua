@@ -13,8 +13,8 @@
 -- cost: O(commands * log n), and O(workers) if the fleet was to stop
 -- flags: allow-oom
 
-local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
-local refusal = lib.refusal_of(state[1], state[2])
+local epoch, phase = unpack(redis.call("HMGET", KEYS[1], "epoch", "phase"))
+local refusal = lib.refusal_of(epoch, phase)
 if refusal then return {refusal} end
 
 local taken = 0

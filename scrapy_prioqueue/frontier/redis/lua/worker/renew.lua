@@ -16,8 +16,8 @@
 local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[6])
 local lost = {}
 
-local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
-local last_batch, why = lib.last_batch_in(state[1], state[2], worker, nonce)
+local epoch, phase = unpack(redis.call("HMGET", KEYS[1], "epoch", "phase"))
+local last_batch, why = lib.last_batch_in(epoch, phase, worker, nonce)
 if not last_batch then return {why} end
 if last_batch < tonumber(ARGV[5]) then return {OUT_OF_STEP} end
 

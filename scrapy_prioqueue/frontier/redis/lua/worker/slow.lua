@@ -15,8 +15,8 @@
 
 local worker, nonce = ARGV[3], ARGV[4]
 
-local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
-local last_batch, why = lib.last_batch_in(state[1], state[2], worker, nonce)
+local epoch, phase = unpack(redis.call("HMGET", KEYS[1], "epoch", "phase"))
+local last_batch, why = lib.last_batch_in(epoch, phase, worker, nonce)
 if not last_batch then return {why} end
 
 -- The first write needs no memory.
