@@ -20,7 +20,7 @@ from scrapy_prioqueue.frontier.base import Ack, Exchanged, Frontier, FrontierCon
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.runs import FleetTotals
-from scrapy_prioqueue.pump.host import PumpConfig, Trouble
+from scrapy_prioqueue.pump.delegate import PumpConfig, Trouble
 from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.runtime import AsyncioRunner
@@ -49,8 +49,8 @@ Fetch = Callable[[Lease], Page]
 """Called when a request starts."""
 
 
-class QuietHost:
-    """The part of a pump's host that a worker without people, policies and large requests doesn't need.
+class QuietDelegate:
+    """The part of a pump's delegate that a worker without people, policies and large requests doesn't need.
 
     It is also the engine and its slots, as far as the pump asks them.
     """
@@ -121,8 +121,8 @@ class QuietHost:
         """Nobody reads the totals."""
 
 
-class SimulatedWorker(QuietHost):
-    """A pump and its host: starts what it is given as long as there are places, and asks for more.
+class SimulatedWorker(QuietDelegate):
+    """A pump and its delegate: starts what it is given as long as there are places, and asks for more.
 
     Args:
         config: of its frontier.
@@ -196,7 +196,7 @@ class SimulatedWorker(QuietHost):
         self.pump.finish(Ack(lease.lease_id, lease.attempt))
         self.wake()
 
-    # The pump's host
+    # The pump's delegate
 
     def wake(self) -> None:
         if not self._is_woken:

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlencode
 
 Kind = Literal["server", "sentinel", "cluster"]
 
-Host = tuple[str, int]
+HostPort = tuple[str, int]
 """Name or IP address, port."""
 
 SCHEMES: Mapping[str, Kind] = {
@@ -49,7 +49,7 @@ class Address:
 
     kind: Kind
     url: str = field(repr=False)
-    hosts: Sequence[Host]
+    hosts: Sequence[HostPort]
     primary: str = ""
     sentinel_login: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -93,7 +93,7 @@ def parse_address(url: str) -> Address:
     return Address(kind, plain, hosts, primary, sentinel_login)
 
 
-def _host(text: str, first_port: int, *, is_open: bool) -> Host:
+def _host(text: str, first_port: int, *, is_open: bool) -> HostPort:
     """Read a host and its port.
 
     Args:
@@ -131,7 +131,7 @@ def _check_list(names: str) -> None:
         raise ValueError("has an empty host: remove the comma too many, or add what is missing")
 
 
-def _check_one_server(hosts: Sequence[Host], path: str) -> None:
+def _check_one_server(hosts: Sequence[HostPort], path: str) -> None:
     if len(hosts) > 1:
         raise ValueError("has several hosts: begin it with redis+sentinel:// or redis+cluster://, or name one")
     if not re.fullmatch(r"/*\d*/*", path):
@@ -152,7 +152,7 @@ def _primary_and_database(kind: Kind, path: str) -> tuple[str, str]:
     return unquote(found[1]), found[2] or "0"
 
 
-def _shown_host(host: Host) -> str:
+def _shown_host(host: HostPort) -> str:
     name, port = host
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 

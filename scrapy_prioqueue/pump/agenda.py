@@ -7,8 +7,8 @@ from typing import Any
 
 from scrapy_prioqueue.frontier.base import Demand, Exchanged, Push
 from scrapy_prioqueue.pump.backpressure import Rejections
+from scrapy_prioqueue.pump.delegate import Delegate
 from scrapy_prioqueue.pump.demand import Prefetch
-from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.leases import Leases, Renewals
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE
 from scrapy_prioqueue.pump.timing import (
@@ -99,7 +99,7 @@ class Agenda:
 
     def __init__(
         self,
-        host: Host[Any],
+        delegate: Delegate[Any],
         leases: Leases[Any],
         renewals: Renewals,
         rejections: Rejections[Any],
@@ -110,7 +110,7 @@ class Agenda:
         is_local: bool,
     ) -> None:
         self._is_local = is_local
-        self._host = host
+        self._delegate = delegate
         self._max_idle_s = max_idle_s
         self._inbox, self._outbox = leases.inbox, leases.outbox
         self._leases = leases
@@ -175,7 +175,7 @@ class Agenda:
 
     def is_quiet(self) -> bool:
         """Return whether nothing is running, waiting or expected here."""
-        return not (self._leases.held or self._inbox or self._outbox or self._host.has_own_work())
+        return not (self._leases.held or self._inbox or self._outbox or self._delegate.has_own_work())
 
     def is_idle(self) -> bool:
         """Return whether that has been so for `max_idle_s`."""
@@ -186,7 +186,7 @@ class Agenda:
 
     def awaits_time(self) -> bool:
         """Return whether to poll because requests become due with time; only for a frontier in process."""
-        return self._is_local and self.polling.awaits_time and not self._host.engine.is_closing
+        return self._is_local and self.polling.awaits_time and not self._delegate.engine.is_closing
 
     def has_outranked(self) -> bool:
         """Return whether a better request than one in the inbox was found here."""
@@ -220,7 +220,7 @@ class Agenda:
             yield self._idle_at()
         if self.awaits_time():
             yield self.polling.poll_at
-        if not self._host.engine.is_closing:
+        if not self._delegate.engine.is_closing:
             if self._prefetch.notes:
                 yield self._prefetch.notes.since + FLUSH_S
             if not self._is_local:

@@ -14,7 +14,7 @@ from scrapy_prioqueue.frontier.operations import payload_size
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.logs import CrawlLog, event
 from scrapy_prioqueue.printable import counted
-from scrapy_prioqueue.pump.host import Host, PumpConfig
+from scrapy_prioqueue.pump.delegate import Delegate, PumpConfig
 from scrapy_prioqueue.pump.outage import Failures
 from scrapy_prioqueue.pump.outbox import Entry, Outbox
 from scrapy_prioqueue.pump.timing import FULL_RETRY_S
@@ -30,15 +30,17 @@ class Rejections(Generic[Tag]):
 
     Args:
         frontier: remembers which payload sizes are too large.
-        host: counts rejected requests.
+        delegate: counts rejected requests.
         outbox: emptied if the crawl has ended.
         clock: monotonic, in seconds.
     """
 
-    def __init__(self, frontier: Frontier, host: Host[Tag], outbox: Outbox[Tag], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, frontier: Frontier, delegate: Delegate[Tag], outbox: Outbox[Tag], clock: Callable[[], float]
+    ) -> None:
         self._frontier = frontier
-        self.log = CrawlLog(logger, host.spider)
-        self._host = host
+        self.log = CrawlLog(logger, delegate.spider)
+        self._delegate = delegate
         self._outbox = outbox
         self._clock = clock
         self.is_full = False
@@ -76,17 +78,17 @@ class Rejections(Generic[Tag]):
             self.log.error("%s", rejection)
 
     def _note_too_large(self) -> None:
-        for entry in take_too_large(self._frontier, self._outbox, self._host):
+        for entry in take_too_large(self._frontier, self._outbox, self._delegate):
             assert isinstance(entry.operation, Push)
-            self._host.too_large(entry.operation, entry.tag, entry.parents)
+            self._delegate.too_large(entry.operation, entry.tag, entry.parents)
 
     def _note_full(self, rejection: FrontierFull) -> None:
         self._outbox.throttle()
         self.must_look_up = True
-        self._host.count(EXCHANGE_FULL_STAT)
+        self._delegate.count(EXCHANGE_FULL_STAT)
         if not self.is_full:
             self.is_full, self._full_since = True, self._clock()
-            self._host.degraded("full", str(rejection))
+            self._delegate.degraded("full", str(rejection))
             self.log.warning(
                 "%s; new requests, and the acks of the pages on which they were found, wait in this worker until"
                 " there is room. Meanwhile it crawls stored requests, which frees memory",
@@ -107,7 +109,7 @@ class Rejections(Generic[Tag]):
         """Note that the server isn't full any more; return for how long it was."""
         after_s = self._clock() - self._full_since
         self.is_full = False
-        self._host.recovered("full", after_s)
+        self._delegate.recovered("full", after_s)
         return after_s
 
     def _abandon(self, rejection: CrawlEnded) -> None:
@@ -118,17 +120,17 @@ class Rejections(Generic[Tag]):
         lost = self._outbox.abandon()
         if lost:
             self.log.warning("Did not store %s: %s", counted(lost, "request"), rejection)
-            self._host.count(REJECTED_STAT, lost)
+            self._delegate.count(REJECTED_STAT, lost)
 
 
-def take_too_large(frontier: Frontier, outbox: Outbox[Tag], host: Host[Tag]) -> Sequence[Entry[Tag]]:
+def take_too_large(frontier: Frontier, outbox: Outbox[Tag], delegate: Delegate[Tag]) -> Sequence[Entry[Tag]]:
     """Remove requests that the frontier rejected as too large from the outbox, as far as they can be identified."""
     entries, claims = outbox.take_too_large(frontier.payload_limit)
     operations = [*(entry.operation for entry in entries), *(claim.operation for claim in claims)]
     for operation in operations:
         frontier.note_too_large(payload_size(operation))
     for claim in claims:
-        host.note_outcome(claim)
+        delegate.note_outcome(claim)
     return entries
 
 

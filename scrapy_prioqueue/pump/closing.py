@@ -16,7 +16,7 @@ from scrapy_prioqueue.frontier.runs import FleetTotals
 from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import counted
 from scrapy_prioqueue.pump.backpressure import take_too_large
-from scrapy_prioqueue.pump.host import Host
+from scrapy_prioqueue.pump.delegate import Delegate
 from scrapy_prioqueue.pump.leases import Leases
 from scrapy_prioqueue.pump.outbox import Unsent
 from scrapy_prioqueue.runtime import Runner, call_later, pause
@@ -41,7 +41,7 @@ _UNSENT = (
 def take_leave(
     frontier: Frontier,
     runner: Runner,
-    host: Host[Tag],
+    delegate: Delegate[Tag],
     leases: Leases[Tag],
     running: Deferred[Any] | None,
     timeout_s: float,
@@ -57,7 +57,7 @@ def take_leave(
     """
     failures: list[Exception] = []
     depth: Depth | None = None
-    leaving: Deferred[Depth] = _leave(frontier, runner, host, leases, running, failures)
+    leaving: Deferred[Depth] = _leave(frontier, runner, delegate, leases, running, failures)
     timer = call_later(timeout_s, leaving.cancel)
     try:
         depth = yield leaving
@@ -67,7 +67,7 @@ def take_leave(
             why = f"not possible {within}: {failures[-1]}" if failures else f"no answer {within}"
         else:
             why = "see the error above" if str(error) == str(ended_by) else str(error)
-        _log_unsent(CrawlLog(logger, host.spider), frontier.address, leases.outbox.unsent(), why)
+        _log_unsent(CrawlLog(logger, delegate.spider), frontier.address, leases.outbox.unsent(), why)
     finally:
         timer.cancel()
     yield runner.start(frontier.close())
@@ -79,25 +79,25 @@ def take_leave(
 def _leave(
     frontier: Frontier,
     runner: Runner,
-    host: Host[Tag],
+    delegate: Delegate[Tag],
     leases: Leases[Tag],
     running: Deferred[Any] | None,
     failures: list[Exception],
 ) -> Any:
-    outbox, log = leases.outbox, CrawlLog(logger, host.spider)
+    outbox, log = leases.outbox, CrawlLog(logger, delegate.spider)
     if running is not None:
         yield running
     while outbox:
         answer: Exchanged = yield _insist(runner, partial(frontier.exchange, outbox.batches(), None), failures)
         for outcome in [*outbox.confirm(answer.committed), *outbox.give_up_claims(outbox.take_rejected())]:
-            host.note_outcome(outcome)
+            delegate.note_outcome(outcome)
         if answer.recall is not None:
             outbox.put_back(certainly=True)
         if isinstance(answer.rejection, FrontierFull):
             outbox.put_back(certainly=True)
             _log_given_up(log, outbox.give_up_requests(), answer.rejection)
         elif isinstance(answer.rejection, RequestTooLarge):
-            too_large = take_too_large(frontier, outbox, host)
+            too_large = take_too_large(frontier, outbox, delegate)
             outbox.release_lingering()
             if too_large:
                 _log_given_up(log, len(too_large), answer.rejection)
@@ -107,8 +107,8 @@ def _leave(
         # The outbox has ended every lease that this worker knows of, so the server's other leases for it are released.
         yield _insist(runner, lambda: frontier.reconcile(()), failures)
     depth: Depth = yield _last_depth(frontier, runner, failures)
-    totals: FleetTotals | None = yield _insist(runner, partial(frontier.leave, host.last_report()), failures)
-    host.note_totals(totals)
+    totals: FleetTotals | None = yield _insist(runner, partial(frontier.leave, delegate.last_report()), failures)
+    delegate.note_totals(totals)
     return depth
 
 

@@ -12,7 +12,7 @@ from scrapy_prioqueue.frontier.base import ANY_NUMBER, Demand, Frontier
 from scrapy_prioqueue.frontier.policy import Closing, HeldUp, Note
 from scrapy_prioqueue.frontier.runs import LATENCY_BOUNDS_S, latency_class
 from scrapy_prioqueue.pump.backpressure import Backpressure
-from scrapy_prioqueue.pump.host import Host
+from scrapy_prioqueue.pump.delegate import Delegate
 from scrapy_prioqueue.pump.leases import Leases
 from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S, HORIZON_S, MOST_AHEAD, MOST_AHEAD_PER_PLACE, MOST_RESERVED_S
 
@@ -227,14 +227,14 @@ class Prefetch:
     def __init__(
         self,
         frontier: Frontier,
-        host: Host[Any],
+        delegate: Delegate[Any],
         leases: Leases[Any],
         backpressure: Backpressure,
         clock: Callable[[], float],
     ) -> None:
         self._frontier_config = frontier.config
         self._horizon_ms = 0 if frontier.is_local else round(HORIZON_S * 1000)
-        self._host = host
+        self._delegate = delegate
         self._inbox, self._outbox = leases.inbox, leases.outbox
         self._leases = leases
         self._backpressure = backpressure
@@ -246,14 +246,16 @@ class Prefetch:
         """A request is being given to the engine, which doesn't count it yet."""
 
     def _concurrency(self) -> int:
-        return self._host.engine.concurrency
+        return self._delegate.engine.concurrency
 
     def wanted(self) -> int:
         """Return how many more requests to lease: those that could start now, and those to prefetch."""
         # The server would lease forgotten requests again before they are claimed. But a full server must be drained.
-        if self._host.engine.is_paused or (self._outbox.claims_forgotten and not self._backpressure.rejections.is_full):
+        if self._delegate.engine.is_paused or (
+            self._outbox.claims_forgotten and not self._backpressure.rejections.is_full
+        ):
             return 0
-        wanted = self._host.free_places() - self.is_starting + self.pace.ahead()
+        wanted = self._delegate.free_places() - self.is_starting + self.pace.ahead()
         return int(max(0, min(wanted, self._places()) - self._inbox.due() - self._inbox.reserved()))
 
     def reserve_s(self) -> float:
@@ -266,11 +268,11 @@ class Prefetch:
         Only places that are very likely to become free until then count, since a request without one misses its turn.
         """
         is_full = self._outbox.claims_forgotten or not isinf(self._places())
-        if not self._backpressure.must_ask or self._host.engine.is_paused or is_full:
+        if not self._backpressure.must_ask or self._delegate.engine.is_paused or is_full:
             return 0
-        free = self._host.free_places() - self.is_starting + self.pace.surely_free_within(HORIZON_S)
+        free = self._delegate.free_places() - self.is_starting + self.pace.surely_free_within(HORIZON_S)
         starting = free - self._inbox.due()
-        return max(0, min(starting, self._host.engine.concurrency) - self._inbox.later()) if self._horizon_ms else 0
+        return max(0, min(starting, self._delegate.engine.concurrency) - self._inbox.later()) if self._horizon_ms else 0
 
     def _places(self) -> float:
         return self._backpressure.places(len(self._leases.held))
@@ -290,11 +292,11 @@ class Prefetch:
         if not wanted and not later:
             return Demand(0, is_idle=is_idle, horizon_ms=horizon_ms, notes=notes)
         ahead = self.pace.ahead()
-        slot_limit, room = self._host.engine.slots.room(self._inbox.by_slot(), ahead)
+        slot_limit, room = self._delegate.engine.slots.room(self._inbox.by_slot(), ahead)
         if self._backpressure.must_ask:
-            room.update(dict.fromkeys(self._host.held_up(), 0))
+            room.update(dict.fromkeys(self._delegate.held_up(), 0))
         suspects = self._leases.suspects(self._frontier_config.suspect_attempts)
-        free, reserve_ms = self._host.free_places() - self.is_starting, round(self.reserve_s() * 1000)
+        free, reserve_ms = self._delegate.free_places() - self.is_starting, round(self.reserve_s() * 1000)
         if free <= self._inbox.reserved():
             # All free places are reserved already, so all else must be able to start at once.
             reserve_ms = 0

@@ -8,8 +8,8 @@ from scrapy_prioqueue.frontier.base import Ack, Depth, Operation, Push
 from scrapy_prioqueue.frontier.memory.direct import Direct, MustExchange
 from scrapy_prioqueue.pump.agenda import Agenda
 from scrapy_prioqueue.pump.calls import Calls
+from scrapy_prioqueue.pump.delegate import Delegate
 from scrapy_prioqueue.pump.demand import Prefetch
-from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.leases import Leases
 from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome
 from scrapy_prioqueue.stats import LEASES_STAT
@@ -26,15 +26,15 @@ class DirectCalls(Generic[Tag]):
     def __init__(
         self,
         direct: Direct,
-        host: Host[Tag],
+        delegate: Delegate[Tag],
         calls: Calls,
         leases: Leases[Tag],
         agenda: Agenda,
         prefetch: Prefetch,
     ) -> None:
         self._direct = direct
-        self._host = host
-        self._slots = host.engine.slots
+        self._delegate = delegate
+        self._slots = delegate.engine.slots
         self._calls = calls
         self._inbox, self._outbox = leases.inbox, leases.outbox
         self._held = leases.held
@@ -53,13 +53,13 @@ class DirectCalls(Generic[Tag]):
         return self._direct.depth() if self._direct.may_push else None
 
     def push(self, push: Push, tag: Tag) -> bool:
-        """Store a request and report its outcome to the host; False if an exchange must do it."""
+        """Store a request and report its outcome to the delegate; False if an exchange must do it."""
         direct = self._direct
         if not (direct.may_push and self._is_clear):
             return False
         rejected = direct.push(push)
         self._agenda.note_done()
-        self._host.note_outcome(Outcome(push, tag, rejected == "duplicates", rejected == "repeated_starts"))
+        self._delegate.note_outcome(Outcome(push, tag, rejected == "duplicates", rejected == "repeated_starts"))
         return True
 
     def take(self) -> HeldRequest | None:
@@ -82,7 +82,7 @@ class DirectCalls(Generic[Tag]):
     def count(self) -> None:
         """Add the leases taken here to the stats; not one by one, which would take longer than the rest."""
         leases, self._leases = self._leases, 0
-        self._host.count(LEASES_STAT, leases)
+        self._delegate.count(LEASES_STAT, leases)
 
     def finish(self, operation: Operation) -> bool:
         """End a lease that isn't in `held` any more; False if an exchange must do it."""

@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 from scrapy_prioqueue.frontier.base import Frontier, Lease, Release
 from scrapy_prioqueue.logs import CrawlLog, event
 from scrapy_prioqueue.printable import counted
+from scrapy_prioqueue.pump.delegate import Delegate
 from scrapy_prioqueue.pump.heartbeat import Heartbeat, PagesAtWork
-from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.inbox import Inbox
 from scrapy_prioqueue.pump.outbox import HeldRequest, Outbox
 from scrapy_prioqueue.pump.timing import RENEWALS_PER_TTL
@@ -29,13 +29,13 @@ class Leases(Generic[Tag]):
     """All leases of this worker, and what to check after problems with the server.
 
     Args:
-        host: makes pushes of leased requests.
+        delegate: makes pushes of leased requests.
     """
 
-    def __init__(self, inbox: Inbox, outbox: Outbox[Tag], host: Host[Tag]) -> None:
+    def __init__(self, inbox: Inbox, outbox: Outbox[Tag], delegate: Delegate[Tag]) -> None:
         self.inbox = inbox
         self.outbox = outbox
-        self._host = host
+        self._delegate = delegate
         self.held: dict[int, HeldRequest] = {}
         self.must_check = False
         """The server may have lost leases: renew them, and claim those that it doesn't know."""
@@ -110,16 +110,16 @@ class Leases(Generic[Tag]):
             if held is not None and held.is_slow:
                 del self.held[lease_id]
                 held.is_void = True
-                must_leave = self._host.lost(lease_id) or must_leave
+                must_leave = self._delegate.lost(lease_id) or must_leave
         return must_leave
 
     def report_lost(self, lost: set[int]) -> None:
-        """Report the leases with these ids to the host, which this worker has lost."""
+        """Report the leases with these ids to the delegate, which this worker has lost."""
         started = [held.lease for held in (*self.held.values(), *self.outbox.waiting_settled())]
         for leases, are_started in ((started, True), (self.inbox, False)):
             found = [lease for lease in leases if lease.lease_id in lost]
             if found:
-                self._host.lost_leases(found, are_started=are_started)
+                self._delegate.lost_leases(found, are_started=are_started)
 
     def started_tokens(self) -> list[tuple[int, int]]:
         """Return the tokens of leases that are running, or finished and not confirmed; as thread-safe as `tokens`."""
@@ -152,24 +152,24 @@ class Leases(Generic[Tag]):
         self.give_back(self.inbox.take_all())
         self._release(self.held.values())
         self.held.clear()
-        self._host.count(LEASE_RELEASED_STAT, self.outbox.release_lingering())
+        self._delegate.count(LEASE_RELEASED_STAT, self.outbox.release_lingering())
 
     def _release(self, requests: Iterable[HeldRequest]) -> None:
         for held in requests:
             self.outbox.settle(Release(*held.token), held)
-            self._host.count(LEASE_RELEASED_STAT)
+            self._delegate.count(LEASE_RELEASED_STAT)
 
     def note_reconciled(self, given_back: int) -> None:
         """Note how many leases unknown to this worker the server has released."""
         self.must_reconcile = False
-        self._host.count(LEASE_RELEASED_STAT, given_back)
+        self._delegate.count(LEASE_RELEASED_STAT, given_back)
 
     def claim_forgotten(self, lost: Sequence[int]) -> None:
         """Claim the leases with these ids, which the server has lost."""
         unknown = set(lost)
         for held in self._held_among(unknown):
             if held.is_leased:
-                self.outbox.claim(self._host.push_of(held.lease), held)
+                self.outbox.claim(self._delegate.push_of(held.lease), held)
 
     def _held_among(self, unknown: set[int]) -> Iterator[HeldRequest]:
         for held in [*self.held.values(), *self.outbox.all_settled()]:
@@ -195,18 +195,18 @@ class Renewals:
         self,
         frontier: Frontier,
         leases: Leases[Any],
-        host: Host[Any],
+        delegate: Delegate[Any],
         ttl_s: float,
         slow_s: float,
         clock: Callable[[], float],
     ) -> None:
-        self._log = CrawlLog(logger, host.spider)
+        self._log = CrawlLog(logger, delegate.spider)
         self._leases = leases
-        self._host = host
+        self._delegate = delegate
         self._ttl_s = ttl_s
         self._clock = clock
         self._heartbeat = Heartbeat(
-            frontier, leases.tokens, ttl_s, slow_s, leases.started_tokens, host.has_own_work, host.spider
+            frontier, leases.tokens, ttl_s, slow_s, leases.started_tokens, delegate.has_own_work, delegate.spider
         )
         self._latest = self._sent = clock()
         self._gave_back_at = -inf
@@ -269,8 +269,8 @@ class Renewals:
             beat = self._heartbeat.beats.popleft()
             if not (beat.gives_back or beat.is_warning):
                 self._latest = max(self._latest, beat.at)
-            self._host.count(HEARTBEAT_RENEWED_STAT, beat.renewed)
-            self._host.count(SLOW_STAT, int(beat.is_warning))
+            self._delegate.count(HEARTBEAT_RENEWED_STAT, beat.renewed)
+            self._delegate.count(SLOW_STAT, int(beat.is_warning))
             if beat.gives_back:
                 self._gave_back_at = beat.at
                 self._leases.give_back(self._leases.inbox.take_all())
@@ -283,7 +283,7 @@ class Renewals:
             self._leases.report_lost(set(lost))
         self._leases.inbox.discard(lost)
         self._leases.lose(lost)
-        self._host.count(LEASE_LOST_STAT, len(lost))
+        self._delegate.count(LEASE_LOST_STAT, len(lost))
         if lost:
             self._log.warning(
                 "%s of this worker went to others: an operator took them, or this worker had no contact with"

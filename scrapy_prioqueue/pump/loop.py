@@ -16,9 +16,9 @@ from scrapy_prioqueue.frontier.memory import MemoryFrontier
 from scrapy_prioqueue.pump.agenda import Agenda
 from scrapy_prioqueue.pump.backpressure import Backpressure, StartGate
 from scrapy_prioqueue.pump.calls import Bell, Calls
+from scrapy_prioqueue.pump.delegate import Delegate
 from scrapy_prioqueue.pump.demand import Prefetch
 from scrapy_prioqueue.pump.direct import DirectCalls
-from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.leases import Leases, Renewals
 from scrapy_prioqueue.pump.outage import Outage
 from scrapy_prioqueue.pump.outbox import Entry, Outcome
@@ -40,7 +40,7 @@ class ExchangeLoop(Generic[Tag]):
         self,
         frontier: Frontier,
         runner: Runner,
-        host: Host[Tag],
+        delegate: Delegate[Tag],
         leases: Leases[Tag],
         renewals: Renewals,
         outage: Outage[Tag],
@@ -50,7 +50,7 @@ class ExchangeLoop(Generic[Tag]):
         clock: Callable[[], float],
     ) -> None:
         self._frontier = frontier
-        self._host = host
+        self._delegate = delegate
         self._leases, self._inbox, self._outbox = leases, leases.inbox, leases.outbox
         self._renewals = renewals
         self._outage, self._failures = outage, outage.failures
@@ -58,8 +58,8 @@ class ExchangeLoop(Generic[Tag]):
         self._prefetch = prefetch
         self._agenda = agenda
         self._clock = clock
-        self.calls = Calls(runner, self, clock, host.spider)
-        self._bell = Bell(frontier, runner, self._on_bell, host.spider)
+        self.calls = Calls(runner, self, clock, delegate.spider)
+        self._bell = Bell(frontier, runner, self._on_bell, delegate.spider)
         self._runner = runner
         self._following: Deferred[None] | None = None
         self.alarm = Alarm(clock, self._on_alarm)
@@ -68,7 +68,7 @@ class ExchangeLoop(Generic[Tag]):
         self.gate = StartGate(lambda: self.is_closed or self._has_room_for_starts())
         self.direct: DirectCalls[Tag] | None = None
         if isinstance(frontier, MemoryFrontier):
-            self.direct = DirectCalls(frontier.direct, host, self.calls, leases, agenda, prefetch)
+            self.direct = DirectCalls(frontier.direct, delegate, self.calls, leases, agenda, prefetch)
         self.last_depth, self._depth_at = Depth(), clock()
         self._answered_at = clock()
         self.has_ended = self.is_closed = self.is_slow = self._is_awaited = False
@@ -121,7 +121,7 @@ class ExchangeLoop(Generic[Tag]):
         held, pending = len(self._leases.held), self._backpressure.pending
         has_work = bool(held or self._inbox or self._outbox or pending or self.depth.leased)
         taken = held + len(self._inbox) + self._outbox.pushes
-        is_starving = self._agenda.polling.got_nothing and taken < self._host.engine.concurrency
+        is_starving = self._agenda.polling.got_nothing and taken < self._delegate.engine.concurrency
         return self._backpressure.has_room_for_starts(has_work=has_work, is_starving=is_starving)
 
     def may_exchange(self) -> bool:
@@ -137,7 +137,7 @@ class ExchangeLoop(Generic[Tag]):
             return
         if self.direct is not None:
             self.direct.count()
-        if self._host.engine.is_closing or self._host.engine.is_paused:
+        if self._delegate.engine.is_closing or self._delegate.engine.is_paused:
             self._leases.give_back(self._inbox.take_all())
         now = self._clock()
         due = self._failures.retry_at if self._failures.is_on else self._agenda.due_at(now)
@@ -187,7 +187,7 @@ class ExchangeLoop(Generic[Tag]):
     def _on_alarm(self) -> None:
         if self._inbox or self._outage.queue.is_on or self._agenda.awaits_time():
             # Slots of leases that were full when the engine last asked may have room now.
-            self._host.engine.wake()
+            self._delegate.engine.wake()
         self.consider()
 
     def _look_at_times(self) -> None:
@@ -199,7 +199,7 @@ class ExchangeLoop(Generic[Tag]):
 
     def _on_turn(self) -> None:
         self._look_at_times()
-        self._host.engine.wake()
+        self._delegate.engine.wake()
         self.consider()
 
     # The exchange
@@ -216,8 +216,8 @@ class ExchangeLoop(Generic[Tag]):
         # Without operations the worker must ask, or it would learn nothing about the server.
         last = None if batches else Demand(0)
         demand = last
-        if not self._host.engine.is_closing:
-            kept = self._host.changed_kept()
+        if not self._delegate.engine.is_closing:
+            kept = self._delegate.changed_kept()
             if kept is not None:
                 self._prefetch.notes.add(kept)
             demand = self._prefetch.demand(limit, is_idle=is_idle, with_later=self._agenda.asks_for_slots())
@@ -238,7 +238,7 @@ class ExchangeLoop(Generic[Tag]):
         now = self._clock()
         self._prefetch.pace.note_round_trip(now - started)
         self._agenda.note_answer()
-        self._host.count(EXCHANGES_STAT)
+        self._delegate.count(EXCHANGES_STAT)
         for outcome in self._outbox.confirm(answer.committed):
             self._note_outcome(outcome)
         self._backpressure.rejections.note(answer.rejection, had_requests=had_requests)
@@ -253,8 +253,8 @@ class ExchangeLoop(Generic[Tag]):
         self._outage.note_answer(answer, demand.away_ms)
         self._prefetch.workers = answer.depth.workers
         self._prefetch.notes.confirm(len(demand.notes))
-        self._host.count(LEASE_REAPED_STAT, answer.reaped)
-        self._host.count(LEASES_STAT, len(answer.leases))
+        self._delegate.count(LEASE_REAPED_STAT, answer.reaped)
+        self._delegate.count(LEASES_STAT, len(answer.leases))
         # After a stop of this process or its loop, these leases may have expired and belong to other workers.
         self._obey(answer.orders)
         if self.is_closed or self._renewals.may_be_elsewhere(now, since=started):
@@ -269,12 +269,12 @@ class ExchangeLoop(Generic[Tag]):
         self.has_ended = answer.has_ended and not self._outbox
         self.gate.look()
         if answer.leases or self.has_ended:
-            self._host.engine.wake()
+            self._delegate.engine.wake()
 
     def _note_outcome(self, outcome: Outcome[Tag]) -> None:
         if isinstance(outcome.operation, Push):
             self._outage.repeats.note_pushed(outcome.operation, was_known=outcome.is_duplicate)
-        self._host.note_outcome(outcome)
+        self._delegate.note_outcome(outcome)
 
     def _obey(self, orders: Orders) -> None:
         if orders.is_flooded and not self._backpressure.orders.is_flooded:
@@ -282,18 +282,18 @@ class ExchangeLoop(Generic[Tag]):
             self._leases.give_back(self._inbox.take_tiers(self._frontier.config.policy.discovery))
         if orders != self._backpressure.orders:
             self._backpressure.orders = orders
-            self._host.ordered(orders)
+            self._delegate.ordered(orders)
         self.gate.look()
         if orders.is_paused:
             self._leases.give_back(self._inbox.take_all())
 
     def _note_losses(self, answer: Exchanged) -> None:
-        self._host.note_answer(answer)
+        self._delegate.note_answer(answer)
         if answer.recall is not None:
             self._agenda.has_reported_idle = False
             self._outbox.put_back(certainly=True)
             self._leases.must_check = self._leases.must_reconcile = True
-            self._host.recalled(answer.recall)
+            self._delegate.recalled(answer.recall)
 
     def _on_checked(self, lost: Sequence[int]) -> None:
         self._renewals.note_end(())
@@ -319,7 +319,7 @@ class ExchangeLoop(Generic[Tag]):
     def await_answer(self) -> bool:
         """Exchange if that is due; return whether a pending answer may bring a request to start now.
 
-        The host is woken when the answer arrives or will not come.
+        The delegate is woken when the answer arrives or will not come.
         """
         self.consider()
         self._is_awaited = self.calls.is_busy or self._outbox.pushes > 0
@@ -336,13 +336,13 @@ class ExchangeLoop(Generic[Tag]):
     def on_slow(self) -> None:
         self.is_slow = True
         if self._is_awaited:
-            self._host.engine.wake()
+            self._delegate.engine.wake()
         if not self.is_closed:
             self._outage.begin()
 
     def on_failure(self, error: BaseException | None, *, was_sent: bool) -> None:
         self._agenda.has_reported_idle = False
-        self._host.count(EXCHANGE_FAILED_STAT)
+        self._delegate.count(EXCHANGE_FAILED_STAT)
         self._outbox.note_failure(was_sent=was_sent)
         # The answer may have been lost, and with it leases granted to this worker.
         self._leases.must_reconcile = self._leases.must_reconcile or was_sent
@@ -352,7 +352,7 @@ class ExchangeLoop(Generic[Tag]):
 
     def on_not_permitted(self, why: NotPermitted) -> None:
         self.is_closed, self.ended_by = True, why
-        self._host.stop(why)
+        self._delegate.stop(why)
 
     def on_free(self) -> None:
         must_check = self._leases.must_check or self._leases.must_reconcile
@@ -361,7 +361,7 @@ class ExchangeLoop(Generic[Tag]):
         self.consider()
         if self._is_awaited:
             self._is_awaited = False
-            self._host.engine.wake()
+            self._delegate.engine.wake()
 
 
 def _end_quietly(failure: Failure) -> None:

@@ -14,7 +14,7 @@ from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id
 from scrapy_prioqueue.frontier.policy import Note
 from scrapy_prioqueue.logs import CrawlLog, event
 from scrapy_prioqueue.printable import counted
-from scrapy_prioqueue.pump.host import Host, PumpConfig
+from scrapy_prioqueue.pump.delegate import Delegate, PumpConfig
 from scrapy_prioqueue.pump.leases import Leases
 from scrapy_prioqueue.pump.outbox import Entry, HeldRequest, Outbox
 from scrapy_prioqueue.pump.shares import LimitShares, Shares
@@ -358,7 +358,7 @@ class Claims(Generic[Tag]):
     of any request that was seen. So the queues of such slots are read, and requests found there are claimed by id.
 
     Args:
-        host: knows the fingerprints of pending requests.
+        delegate: knows the fingerprints of pending requests.
         repeats: counts requests that were fetched twice.
         clock: monotonic, in seconds.
     """
@@ -366,14 +366,14 @@ class Claims(Generic[Tag]):
     def __init__(
         self,
         outbox: Outbox[Tag],
-        host: Host[Tag],
+        delegate: Delegate[Tag],
         repeats: Repeats,
         config: PumpConfig,
         clock: Callable[[], float],
     ) -> None:
         self._outbox = outbox
         self._repeats = repeats
-        self._host = host
+        self._delegate = delegate
         # In an outage shorter than this, no lease expires and no request is started that others could have.
         self._short_s = min(config.outage_grace_s, config.lease_ttl_s / RENEWALS_PER_TTL)
         self._clock = clock
@@ -441,7 +441,7 @@ class Claims(Generic[Tag]):
         slot = self._slots[0]
         wanted = self._wanted[slot]
         for lease in pending:
-            push = self._host.push_of(lease)
+            push = self._delegate.push_of(lease)
             entry = wanted.pop(push.fingerprint, None) if push.fingerprint is not None else None
             if entry is not None and entry.held is not None:
                 entry.held.lease = lease._replace(attempt=lease.attempt + 1)
@@ -465,7 +465,7 @@ class Claims(Generic[Tag]):
 
     def _give_up(self, entries: Sequence[Entry[Tag]]) -> None:
         for outcome in self._outbox.give_up_claims(entries):
-            self._host.note_outcome(outcome)
+            self._delegate.note_outcome(outcome)
 
 
 class Outage(Generic[Tag]):
@@ -474,7 +474,7 @@ class Outage(Generic[Tag]):
     Args:
         failures: of the calls of the frontier.
         leases: those that continue meanwhile.
-        host: woken when more requests may start.
+        delegate: woken when more requests may start.
         clock: monotonic, in seconds.
     """
 
@@ -483,13 +483,13 @@ class Outage(Generic[Tag]):
         frontier: Frontier,
         failures: Failures,
         leases: Leases[Tag],
-        host: Host[Tag],
+        delegate: Delegate[Tag],
         config: PumpConfig,
         clock: Callable[[], float],
     ) -> None:
         self._frontier = frontier
         self.failures = failures
-        self._host = host
+        self._delegate = delegate
         self._goes_on = config.goes_on
         self._clock = clock
         self._policy = frontier.config.policy
@@ -497,9 +497,9 @@ class Outage(Generic[Tag]):
         self._has_budgets = self._policy.budgets is not None
         self._grace = Alarm(clock, self._on_grace)
         self._shares = Shares(frontier.config.worker, clock)
-        self._limit_shares = LimitShares(frontier, self._shares, leases, clock, host.engine.wake)
+        self._limit_shares = LimitShares(frontier, self._shares, leases, clock, delegate.engine.wake)
         self.repeats = Repeats()
-        self.claims: Claims[Tag] = Claims(leases.outbox, host, self.repeats, config, clock)
+        self.claims: Claims[Tag] = Claims(leases.outbox, delegate, self.repeats, config, clock)
         self.queue: OutageQueue[Tag] = OutageQueue(
             leases.outbox, frontier.config.order, self._shares, self.repeats, self._limit_shares
         )
@@ -536,9 +536,9 @@ class Outage(Generic[Tag]):
         Args:
             workers: number of workers that will retry, as far as is known.
         """
-        self._host.count(OUTAGES_STAT, not self.failures.is_on)
+        self._delegate.count(OUTAGES_STAT, not self.failures.is_on)
         if not self.failures.is_away:
-            self._host.degraded("outage", str(error))
+            self._delegate.degraded("outage", str(error))
         self.failures.begin(error, only_leased=self._only_leased, has_limits=self._has_limits, workers=workers)
         self.claims.note_outage(self.failures.since)
 
@@ -547,12 +547,14 @@ class Outage(Generic[Tag]):
         if not self._goes_on:
             return
         if self.failures.note_slow(self._frontier.address):
-            self._host.degraded("outage", f"no answer from the frontier at {self._frontier.address} for {SLOW_S:g} s")
+            self._delegate.degraded(
+                "outage", f"no answer from the frontier at {self._frontier.address} for {SLOW_S:g} s"
+            )
         self.claims.note_outage(self.failures.since)
         if self._has_limits:
             self._limit_shares.begin()
         self._offer_found()
-        self._host.engine.wake()
+        self._delegate.engine.wake()
 
     @property
     def _only_leased(self) -> bool:
@@ -569,7 +571,7 @@ class Outage(Generic[Tag]):
 
     def _on_grace(self) -> None:
         self._offer_found()
-        self._host.engine.wake()
+        self._delegate.engine.wake()
 
     def note_found(self, entry: Entry[Tag]) -> None:
         """Note a request that was found in the outage."""
@@ -590,7 +592,7 @@ class Outage(Generic[Tag]):
         self._limit_shares.end()
         self._grace.cancel()
         if self.failures.is_away:
-            self._host.recovered("outage", self._clock() - self.failures.since)
+            self._delegate.recovered("outage", self._clock() - self.failures.since)
         return self.failures.end(self._frontier.address)
 
     def look(self, *, is_back: bool) -> None:

@@ -17,9 +17,9 @@ from scrapy_prioqueue.frontier.policy import Closing, Note
 from scrapy_prioqueue.pump.agenda import Agenda
 from scrapy_prioqueue.pump.backpressure import Backpressure, Rejections, StartGate
 from scrapy_prioqueue.pump.closing import take_leave
+from scrapy_prioqueue.pump.delegate import Delegate, PumpConfig
 from scrapy_prioqueue.pump.demand import Prefetch, RoundTrips
 from scrapy_prioqueue.pump.heartbeat import PagesAtWork
-from scrapy_prioqueue.pump.host import Host, PumpConfig
 from scrapy_prioqueue.pump.inbox import Inbox
 from scrapy_prioqueue.pump.leases import FoundOn, Leases, Renewals
 from scrapy_prioqueue.pump.loop import ExchangeLoop
@@ -35,7 +35,7 @@ class Pump(Generic[Tag]):
     """Keeps the inbox of leased requests filled and the outbox empty, one exchange at a time.
 
     For a frontier in process every call makes an exchange and the inbox stays empty, so the order is exact.
-    Tags are objects that the host adds to an operation and gets back with its outcome.
+    Tags are objects that the delegate adds to an operation and gets back with its outcome.
 
     Args:
         runner: runs the frontier's coroutines.
@@ -46,43 +46,43 @@ class Pump(Generic[Tag]):
         self,
         frontier: Frontier,
         runner: Runner,
-        host: Host[Tag],
+        delegate: Delegate[Tag],
         config: PumpConfig,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         policy = frontier.config.policy
         self.frontier = frontier
         self.runner = runner
-        self._host = host
-        self._slots = host.engine.slots
+        self._delegate = delegate
+        self._slots = delegate.engine.slots
         self.outbox: Outbox[Tag] = Outbox()
         self.inbox = Inbox(
             clock,
             keeps_order=bool(policy.weights),
-            places=host.free_places,
+            places=delegate.free_places,
             reserve_s=lambda: self._prefetch.reserve_s(),
         )
-        self._leases: Leases[Tag] = Leases(self.inbox, self.outbox, host)
+        self._leases: Leases[Tag] = Leases(self.inbox, self.outbox, delegate)
         self.held = self._leases.held
         """Requests that were taken and are not finished, by the lease id at that time."""
-        self._renewals = Renewals(frontier, self._leases, host, config.lease_ttl_s, config.slow_page_s, clock)
+        self._renewals = Renewals(frontier, self._leases, delegate, config.lease_ttl_s, config.slow_page_s, clock)
         failures = Failures(
             clock,
             goes_on=config.goes_on,
             lease_ttl_s=config.lease_ttl_s,
             grace_s=config.outage_grace_s,
-            spider=host.spider,
+            spider=delegate.spider,
         )
-        self._outage: Outage[Tag] = Outage(frontier, failures, self._leases, host, config, clock)
-        rejections = Rejections(frontier, host, self.outbox, clock)
+        self._outage: Outage[Tag] = Outage(frontier, failures, self._leases, delegate, config, clock)
+        rejections = Rejections(frontier, delegate, self.outbox, clock)
         self._backpressure = Backpressure(self.outbox, rejections, failures, config, policy)
-        self._prefetch = Prefetch(frontier, host, self._leases, self._backpressure, clock)
+        self._prefetch = Prefetch(frontier, delegate, self._leases, self._backpressure, clock)
         self._agenda = Agenda(
-            *(host, self._leases, self._renewals, rejections, self._prefetch, config.max_idle_s, clock),
+            *(delegate, self._leases, self._renewals, rejections, self._prefetch, config.max_idle_s, clock),
             is_local=frontier.is_local,
         )
         self._loop: ExchangeLoop[Tag] = ExchangeLoop(
-            *(frontier, runner, host, self._leases, self._renewals),
+            *(frontier, runner, delegate, self._leases, self._renewals),
             *(self._outage, self._backpressure, self._prefetch, self._agenda, clock),
         )
         self._direct = self._loop.direct
@@ -127,7 +127,7 @@ class Pump(Generic[Tag]):
         return self.is_away or self._loop.refresh(max_age_s)
 
     def push(self, operation: Push, tag: Tag, found_on: FoundOn = None) -> None:
-        """Store a request; its outcome is passed to `Host.note_outcome`.
+        """Store a request; its outcome is passed to `Delegate.note_outcome`.
 
         Args:
             found_on: the page on which it was found. If None, it may be any held page, and none of these is acked
@@ -144,7 +144,7 @@ class Pump(Generic[Tag]):
             self._outage.note_found(entry)
         self._note_put(is_first)
         if self.frontier.is_local and self._loop.may_exchange():
-            # So the host learns at once whether the request is a duplicate. Acks go with the next exchange.
+            # So the delegate learns at once whether the request is a duplicate. Acks go with the next exchange.
             self._loop.exchange(limit=0)
 
     def note_duplicate(self, fingerprint: bytes, found_on: FoundOn = None) -> None:
@@ -199,7 +199,7 @@ class Pump(Generic[Tag]):
         if self._best is not None:
             best, self._best = self._best, None
             return best
-        if self._loop.is_closed or self._host.engine.is_closing:
+        if self._loop.is_closed or self._delegate.engine.is_closing:
             return None
         if self._direct is not None:
             # If direct calls are possible, none of the conditions of `may_start` can apply.
@@ -258,7 +258,7 @@ class Pump(Generic[Tag]):
 
     def _may_start(self, lease: Lease) -> bool:
         # A request with a time must be sent at that time, and not later when robots.txt arrives.
-        is_held_up = lease.late_ms is not None and lease.slot in self._host.held_up()
+        is_held_up = lease.late_ms is not None and lease.slot in self._delegate.held_up()
         return self._slots.may_start(lease.slot) and not is_held_up
 
     def _may_wait(self, lease: Lease) -> bool:
@@ -282,13 +282,13 @@ class Pump(Generic[Tag]):
     def awaits_answer(self) -> bool:
         """Ask for requests if that is due; return whether a pending answer may bring one to start now.
 
-        The host is woken when the answer arrives or will not come.
+        The delegate is woken when the answer arrives or will not come.
         """
         loop, has_sent_all = self._loop, not self.outbox.pushes
         if self.frontier.is_local or self.is_away or loop.is_closed:
             return False
         has_none = has_sent_all and (loop.has_ended or self._agenda.polling.got_nothing)
-        if has_none or self._backpressure.rejections.must_wait or self._host.engine.is_closing:
+        if has_none or self._backpressure.rejections.must_wait or self._delegate.engine.is_closing:
             return False
         return self._backpressure.may_start(len(self.held)) and loop.await_answer()
 
@@ -313,7 +313,7 @@ class Pump(Generic[Tag]):
     def note_room(self) -> None:
         """Note that a slot may have room now."""
         self._agenda.polling.got_nothing = False
-        self._host.engine.wake()
+        self._delegate.engine.wake()
         self._loop.consider()
 
     @property
@@ -383,7 +383,7 @@ class Pump(Generic[Tag]):
         self._loop.close()
         self._leases.give_all_back()
         leaving: Deferred[Depth | None] = take_leave(
-            *(self.frontier, self.runner, self._host, self._leases),
+            *(self.frontier, self.runner, self._delegate, self._leases),
             *(self._loop.calls.running, timeout_s, self._loop.ended_by),
         )
         return leaving.addCallback(self._note_last_depth)

@@ -169,7 +169,7 @@ class LimitShares:
         self._alarm.cancel()
 
     def may_start(self, slot: str) -> bool:
-        """Return whether one more request of a slot may start here; if only later, the host is woken then."""
+        """Return whether one more request of a slot may start here; if only later, the delegate is woken then."""
         limits, now_ms = self._limits, self._now_ms()
         if limits is None:
             return True

@@ -8,7 +8,7 @@ from typing import Any
 from scrapy import Request
 from twisted.internet.defer import Deferred
 
-from scrapy_prioqueue.pump.host import PumpConfig
+from scrapy_prioqueue.pump.delegate import PumpConfig
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.settings import Config
 

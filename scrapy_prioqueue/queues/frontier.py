@@ -42,7 +42,7 @@ from scrapy_prioqueue.frontier.policy import SlotNote
 from scrapy_prioqueue.frontier.runs import FleetTotals
 from scrapy_prioqueue.logs import CrawlLog
 from scrapy_prioqueue.printable import in_a_line
-from scrapy_prioqueue.pump.host import Trouble
+from scrapy_prioqueue.pump.delegate import Trouble
 from scrapy_prioqueue.pump.leases import FoundOn
 from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome
 from scrapy_prioqueue.pump.pump import Pump
@@ -93,7 +93,7 @@ _NOT_STORED = frozenset({INHERITED_META, LINEAGE_META, OWN_META}) | DELAY_METAS
 
 
 class FrontierQueue(RequestQueue):
-    """The scheduler's queue over any frontier; it is the pump's host.
+    """The scheduler's queue over any frontier; it is the pump's delegate.
 
     Requests that can't be stored stay in a queue of this process, as under Scrapy's disk queue.
     """
@@ -548,7 +548,7 @@ class FrontierQueue(RequestQueue):
         self._holding.look()
         self._pump.consider()
 
-    # The pump's host
+    # The pump's delegate
 
     def note_outcome(self, outcome: Outcome[Request]) -> None:
         if isinstance(outcome.operation, Claim):

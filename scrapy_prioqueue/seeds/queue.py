@@ -54,7 +54,7 @@ class _Open:
 
 
 class SeededQueue(FrontierQueue):
-    """A queue over a frontier in Redis that also takes requests from seeds; it is the reader's host."""
+    """A queue over a frontier in Redis that also takes requests from seeds; it is the reader's delegate."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class SeededQueue(FrontierQueue):
         has_seeds = self._reader.is_busy or self._is_giving
         return super().has_own_work() or (has_seeds and not self._is_drained)
 
-    # The reader's host
+    # The reader's delegate
 
     def has_room(self) -> bool:
         # Before the first answer an operator's commands aren't known.

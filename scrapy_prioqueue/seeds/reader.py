@@ -40,7 +40,7 @@ retry in step, and after one that an operator has to fix.
 """
 
 
-class SeedHost(Protocol):
+class SeedDelegate(Protocol):
     """What the reader needs of the queue that it reads for."""
 
     def has_room(self) -> bool:
@@ -67,7 +67,7 @@ class Reader:
 
     Args:
         make_runner: returns a runner for the store alone, which is closed with it.
-        host: turns the seeds into requests.
+        delegate: turns the seeds into requests.
         batch_size: entries taken at once. If the worker is killed right after, they wait until it counts as silent.
     """
 
@@ -75,7 +75,7 @@ class Reader:
         self,
         store: SeedStore,
         make_runner: Callable[[], Runner],
-        host: SeedHost,
+        delegate: SeedDelegate,
         batch_size: int,
         clock: Callable[[], float] = monotonic,
         spider: Spider | None = None,
@@ -84,7 +84,7 @@ class Reader:
         self._store = store
         self._make_runner = make_runner
         self._runner: Runner | None = None
-        self._host = host
+        self._delegate = delegate
         self._batch_size = batch_size
         self._clock = clock
         self._alarm = Alarm(clock, self._look)
@@ -125,8 +125,8 @@ class Reader:
         if self._is_closed or self._running is not None:
             return
         now = self._clock()
-        is_due = self._take_at <= now or (self._has_full_batch and not self._host.has_plenty())
-        limit = self._batch_size if is_due and self._host.has_room() else 0
+        is_due = self._take_at <= now or (self._has_full_batch and not self._delegate.has_plenty())
+        limit = self._batch_size if is_due and self._delegate.has_room() else 0
         if is_due and not limit:
             self._take_at = now + RECHECK_S
         if limit or (self._settled and self._report_at <= now):
@@ -150,8 +150,8 @@ class Reader:
 
     def _on_taken(self, taken: Taken, limit: int) -> None:
         self._note_health(taken, limit)
-        self._host.count(SEEDS_TAKEN_STAT, len(taken.seeds))
-        self._host.count(SEEDS_RETURNED_STAT, taken.given_back)
+        self._delegate.count(SEEDS_TAKEN_STAT, len(taken.seeds))
+        self._delegate.count(SEEDS_RETURNED_STAT, taken.given_back)
         if taken.given_back:
             self._log.info(
                 "Put back %s that a lost worker, or an earlier process, had taken", counted(taken.given_back, "seed")
@@ -159,7 +159,7 @@ class Reader:
         if self._is_closed:
             # They are given back when the store is closed.
             return
-        self._host.take(taken.seeds)
+        self._delegate.take(taken.seeds)
         if limit:
             self._has_full_batch = len(taken.seeds) >= limit
             self._take_at = self._clock() + (0 if taken.given_back and not taken.seeds else POLL_S)
@@ -168,7 +168,7 @@ class Reader:
     def _set_busy(self, is_busy: bool) -> None:
         was_busy, self.is_busy = self.is_busy, is_busy
         if was_busy != is_busy:
-            self._host.note_seeds()
+            self._delegate.note_seeds()
 
     def _note_health(self, taken: Taken, limit: int) -> None:
         if not limit:
@@ -185,7 +185,7 @@ class Reader:
             self._logged = None
             self._log.info("Seeds are read again")
         if not (self._has_read or trouble or taken.seeds or taken.sees_more):
-            self._host.note_empty()
+            self._delegate.note_empty()
         self._has_read = True
 
     def _say(self, trouble: object, text: str, **more: Any) -> None:

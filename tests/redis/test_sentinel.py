@@ -16,7 +16,7 @@ from scrapy.settings import Settings
 from shop_chaos.proxy import FaultProxy
 
 from scrapy_prioqueue import FrontierClient
-from scrapy_prioqueue.address import Host, parse_address
+from scrapy_prioqueue.address import HostPort, parse_address
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable, SettingError
 from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Batch, Demand, Frontier, FrontierConfig, Push, Report
@@ -526,7 +526,7 @@ def test_old_primary_is_not_taken_for_the_primary_after_a_promotion_without_news
 def test_node_of_a_cluster_is_where_it_was_while_no_node_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[Any] = [[[0, 16383, [b"127.0.0.1", 7000]]]]
 
-    def ask(host: Host, options: Mapping[str, Any]) -> Any:
+    def ask(host: HostPort, options: Mapping[str, Any]) -> Any:
         if not answers:
             raise redis.ConnectionError(f"Error 111 connecting to {host[0]}:{host[1]}. Connection refused.")
         return answers.pop()

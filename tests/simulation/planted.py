@@ -318,7 +318,7 @@ BUGS = [
     ),
     Bug(
         "a worker says that it is idle before start() is used up",
-        "self._leases.held or self._inbox or self._outbox or self._host.has_own_work()",
+        "self._leases.held or self._inbox or self._outbox or self._delegate.has_own_work()",
         "self._leases.held or self._inbox or self._outbox",
         function=Agenda.is_quiet,
         owner=Agenda,

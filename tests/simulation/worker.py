@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
-from simulated import QuietHost
+from simulated import QuietDelegate
 
 from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.base import Ack, Fail, Frontier, Joined, Lease, Push, Recall
-from scrapy_prioqueue.pump.host import PumpConfig
+from scrapy_prioqueue.pump.delegate import PumpConfig
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.runtime import AsyncioRunner
 from tests.simulation.ledger import Ledger
@@ -34,8 +34,8 @@ SLOT_CONCURRENCY = 2
 _ID = struct.Struct(">Q")
 
 
-class SimWorker(QuietHost):
-    """One process of a crawl, from its start to its end; it is the pump's host.
+class SimWorker(QuietDelegate):
+    """One process of a crawl, from its start to its end; it is the pump's delegate.
 
     Args:
         process: what everything here runs in.
@@ -197,7 +197,7 @@ class SimWorker(QuietHost):
     def is_busy(self) -> bool:
         return not self.is_stopping and bool(self.has_own_work() or self._running or self.pump.outbox.pushes)
 
-    # The pump's host
+    # The pump's delegate
 
     def recalled(self, recall: Recall) -> None:
         # The ledger sees what is sent again.

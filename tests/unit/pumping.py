@@ -1,4 +1,4 @@
-"""A pump between a host and a frontier that tests control; the frontier wraps a real one."""
+"""A pump between a delegate and a frontier that tests control; the frontier wraps a real one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from scrapy_prioqueue.frontier.operations import payload_size
 from scrapy_prioqueue.frontier.policy import LimitsInForce, Policy
 from scrapy_prioqueue.frontier.runs import FleetTotals
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage, Waits
-from scrapy_prioqueue.pump.host import PumpConfig, Trouble
+from scrapy_prioqueue.pump.delegate import PumpConfig, Trouble
 from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.runtime import AsyncioRunner, InlineRunner
@@ -234,10 +234,10 @@ class RemoteFrontier(Frontier):
 
 
 class FakeEngine:
-    """The engine and its slots; what they answer are the host's attributes."""
+    """The engine and its slots; what they answer are the delegate's attributes."""
 
-    def __init__(self, host: FakeHost) -> None:
-        self._host = host
+    def __init__(self, delegate: FakeDelegate) -> None:
+        self._delegate = delegate
 
     @property
     def slots(self) -> FakeEngine:
@@ -245,30 +245,30 @@ class FakeEngine:
 
     @property
     def is_closing(self) -> bool:
-        return self._host.closing
+        return self._delegate.closing
 
     @property
     def is_paused(self) -> bool:
-        return self._host.paused
+        return self._delegate.paused
 
     @property
     def concurrency(self) -> int:
-        return self._host.most_running
+        return self._delegate.most_running
 
     def wake(self) -> None:
-        self._host.wakes += 1
+        self._delegate.wakes += 1
 
     def room(self, waiting: Mapping[str, int], ahead: int) -> tuple[int, dict[str, int]]:
-        return 100, dict.fromkeys(self._host.full_slots, 0) | self._host.room
+        return 100, dict.fromkeys(self._delegate.full_slots, 0) | self._delegate.room
 
     def may_start(self, slot: str) -> bool:
-        return slot not in self._host.full_slots
+        return slot not in self._delegate.full_slots
 
     def may_wait(self, slot: str) -> bool:
-        return slot not in self._host.full_slots or slot in self._host.patient_slots
+        return slot not in self._delegate.full_slots or slot in self._delegate.patient_slots
 
 
-class FakeHost:
+class FakeDelegate:
     """The scheduler's place; what it answers are its attributes. At first `start()` is not used up."""
 
     def __init__(self) -> None:
@@ -380,8 +380,8 @@ class Bench:
         concurrency: int = 8,
         **config: Any,
     ) -> None:
-        self.host = FakeHost()
-        self.host.most_running = concurrency
+        self.delegate = FakeDelegate()
+        self.delegate.most_running = concurrency
         self.inner = MemoryFrontier(frontier_config(worker, policy=policy or Policy()), store)
         self.remote = RemoteFrontier(self.inner)
         fields = {
@@ -393,7 +393,7 @@ class Bench:
         self.pump: Pump[str] = Pump(
             self.inner if is_local else self.remote,
             InlineRunner() if is_local else AsyncioRunner(),
-            self.host,
+            self.delegate,
             PumpConfig(**fields),
             in_loop_time,
         )
@@ -410,12 +410,12 @@ class Bench:
 
     def offer(self, places: int) -> None:
         """Let so many requests start, as when a download has ended."""
-        self.host.places = places
+        self.delegate.places = places
         self.pump.consider()
 
     def end_start(self) -> None:
         """Let `start()` be used up."""
-        self.host.own_work = False
+        self.delegate.own_work = False
         self.pump.consider()
 
     def push(
@@ -455,7 +455,7 @@ async def finished(deferred: Deferred[T]) -> T:
 
 async def stored(bench: Bench, count: int) -> None:
     """Wait until so many operations are carried out."""
-    await until(lambda: len(bench.host.outcomes) >= count, what=f"{count} outcomes")
+    await until(lambda: len(bench.delegate.outcomes) >= count, what=f"{count} outcomes")
 
 
 async def leased(bench: Bench, count: int = 1) -> None:

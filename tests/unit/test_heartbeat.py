@@ -20,14 +20,14 @@ from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.operator import Operator
 from scrapy_prioqueue.frontier.waits import SlowPage
+from scrapy_prioqueue.pump.delegate import PumpConfig
 from scrapy_prioqueue.pump.heartbeat import Beat, Heartbeat, location_of
-from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.runtime import AsyncioRunner
 from tests.support.servers import RedisServer, StartServer
 from tests.support.shop import let_pass
 from tests.support.waiting import wait_until, wait_until_async
-from tests.unit.pumping import FakeHost, finished
+from tests.unit.pumping import FakeDelegate, finished
 
 pytestmark = pytest.mark.slow
 
@@ -417,44 +417,46 @@ def test_place_is_the_innermost_code_of_no_library() -> None:
 # With the pump
 
 
-async def _with_two_requests(server: RedisServer, name: str, *, slow_page_s: float = 0.0) -> tuple[Pump[str], FakeHost]:
-    """Return a pump that has leased two requests and started neither, and its host."""
+async def _with_two_requests(
+    server: RedisServer, name: str, *, slow_page_s: float = 0.0
+) -> tuple[Pump[str], FakeDelegate]:
+    """Return a pump that has leased two requests and started neither, and its delegate."""
     config = FrontierConfig(name, ("a",), "w1", lease_ttl_s=TTL_S)
-    host = FakeHost()
+    delegate = FakeDelegate()
     pump: Pump[str] = Pump(
         RedisFrontier(config, Connection(server.url)),
         AsyncioRunner(),
-        host,
+        delegate,
         PumpConfig(TTL_S, 0.0, 100, slow_page_s=slow_page_s),
     )
     await finished(pump.open())
     pump.start()
-    host.places = 2
+    delegate.places = 2
     for number in range(2):
         pump.push(Push(number, "slot", b""), "tag")
-    await wait_until_async(lambda: _has(pump, host, inbox=2, outcomes=2), what="both are here", within=WITHIN_S)
-    return pump, host
+    await wait_until_async(lambda: _has(pump, delegate, inbox=2, outcomes=2), what="both are here", within=WITHIN_S)
+    return pump, delegate
 
 
 @in_real_time
 async def test_stall_costs_requests_that_run_or_wait_no_attempt(redis_server: RedisServer, frontier_name: str) -> None:
-    pump, host = await _with_two_requests(redis_server, frontier_name)
+    pump, delegate = await _with_two_requests(redis_server, frontier_name)
 
     first = pump.take()
     let_pass(2.5 * TTL_S)  # holds up the loop
     assert first is not None
     pump.finish(Ack(first.lease_id, first.attempt))
-    await wait_until_async(lambda: _has(pump, host, inbox=1, outcomes=3), what="the ack is told", within=WITHIN_S)
+    await wait_until_async(lambda: _has(pump, delegate, inbox=1, outcomes=3), what="the ack is told", within=WITHIN_S)
     second = pump.take()
     if second is None:  # it has waited for too long, and is exchanged
-        await wait_until_async(lambda: _has(pump, host, inbox=1, outcomes=4), what="it is back", within=WITHIN_S)
+        await wait_until_async(lambda: _has(pump, delegate, inbox=1, outcomes=4), what="it is back", within=WITHIN_S)
         second = pump.take()
 
     assert second is not None
     assert (first.attempt, second.attempt) == (1, 1)
-    assert host.stats["prioqueue/heartbeat/renewed"] >= 2
-    assert host.stats["prioqueue/lease/lost"] == host.stats["prioqueue/lease/reaped"] == 0
-    assert not any(outcome.is_void for outcome in host.outcomes)
+    assert delegate.stats["prioqueue/heartbeat/renewed"] >= 2
+    assert delegate.stats["prioqueue/lease/lost"] == delegate.stats["prioqueue/lease/reaped"] == 0
+    assert not any(outcome.is_void for outcome in delegate.outcomes)
     await finished(pump.close(WITHIN_S))
 
 
@@ -462,7 +464,7 @@ async def test_stall_costs_requests_that_run_or_wait_no_attempt(redis_server: Re
 async def test_loop_that_turns_again_starts_nothing_that_was_released(
     redis_server: RedisServer, frontier_name: str
 ) -> None:
-    pump, host = await _with_two_requests(redis_server, frontier_name, slow_page_s=0.1)
+    pump, delegate = await _with_two_requests(redis_server, frontier_name, slow_page_s=0.1)
 
     first = pump.take()
     let_pass(1.5 * TTL_S)  # holds up the loop
@@ -472,11 +474,11 @@ async def test_loop_that_turns_again_starts_nothing_that_was_released(
     assert first is not None
     assert (second, held) == (None, [first.lease_id.to_bytes(8, "big")])
     assert (pump.take_blocked(), pump.take_blocked()) == (True, False)
-    assert host.stats["prioqueue/lease/released"] == 1
-    assert host.stats["prioqueue/slow"] >= 1
+    assert delegate.stats["prioqueue/lease/released"] == 1
+    assert delegate.stats["prioqueue/slow"] >= 1
     await finished(pump.close(WITHIN_S))
 
 
-async def _has(pump: Pump[str], host: FakeHost, *, inbox: int, outcomes: int) -> bool:
+async def _has(pump: Pump[str], delegate: FakeDelegate, *, inbox: int, outcomes: int) -> bool:
     pump.consider()
-    return len(pump.inbox) == inbox and len(host.outcomes) >= outcomes
+    return len(pump.inbox) == inbox and len(delegate.outcomes) >= outcomes

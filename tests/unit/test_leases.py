@@ -8,7 +8,7 @@ from scrapy_prioqueue.frontier.base import Ack, Claim, Committed, Lease, Operati
 from scrapy_prioqueue.pump.inbox import Inbox
 from scrapy_prioqueue.pump.leases import Leases
 from scrapy_prioqueue.pump.outbox import HeldRequest, Outbox
-from tests.unit.pumping import FakeHost
+from tests.unit.pumping import FakeDelegate
 
 
 def lease(lease_id: int, attempt: int = 1) -> Lease:
@@ -19,10 +19,10 @@ class Bench:
     """A leases with all that belongs to it."""
 
     def __init__(self) -> None:
-        self.host = FakeHost()
+        self.delegate = FakeDelegate()
         self.inbox = Inbox(lambda: 0.0)
         self.outbox: Outbox[str] = Outbox()
-        self.leases = Leases(self.inbox, self.outbox, self.host)
+        self.leases = Leases(self.inbox, self.outbox, self.delegate)
 
     def held(self, lease_id: int, attempt: int = 1) -> HeldRequest:
         """Let a request run."""
@@ -116,7 +116,7 @@ def test_other_request_under_an_id_that_is_in_use_here_is_released() -> None:
     assert [each.lease_id for each in bench.inbox] == [2]
     assert bench.leases.held == {1: running}
     assert bench.told() == [Release(1, 1)]
-    assert bench.host.stats == {"prioqueue/lease/released": 1}
+    assert bench.delegate.stats == {"prioqueue/lease/released": 1}
 
 
 def test_lease_that_is_being_claimed_is_neither_started_nor_released() -> None:
@@ -141,7 +141,7 @@ def test_at_the_end_everything_that_is_not_finished_is_released() -> None:
 
     assert (bench.leases.held, len(bench.inbox)) == ({}, 0)
     assert set(bench.told()) == {Release(1, 1), Release(2, 1), Ack(3, 1)}
-    assert bench.host.stats == {"prioqueue/lease/released": 2}
+    assert bench.delegate.stats == {"prioqueue/lease/released": 2}
 
 
 def test_forgotten_leases_are_claimed_wherever_they_are_and_no_others() -> None:
@@ -186,7 +186,7 @@ def test_a_slow_page_whose_lease_is_lost_is_given_up_and_another_is_not() -> Non
 
     bench.leases.lose([1, 2])
 
-    assert bench.host.lost_pages == [2]
+    assert bench.delegate.lost_pages == [2]
     assert list(bench.leases.held) == [1]
 
 
@@ -197,7 +197,7 @@ def test_a_slow_page_that_returns_is_started_again_if_no_other_worker_wants_it()
 
     has_got_one = bench.leases.accept([lease(1, attempt=2)])
 
-    assert (has_got_one, bench.host.lost_pages) == (True, [1])
+    assert (has_got_one, bench.delegate.lost_pages) == (True, [1])
     assert [each.attempt for each in bench.inbox] == [2]
     assert not bench.leases.held
 
@@ -206,7 +206,7 @@ def test_a_slow_page_that_returns_is_left_to_others_first() -> None:
     bench = Bench()
     bench.held(1)
     bench.leases.note_slow([1])
-    bench.host.gives_way = True
+    bench.delegate.gives_way = True
 
     assert not bench.leases.accept([lease(1, attempt=2)])
     assert bench.told() == [Release(1, 2)]

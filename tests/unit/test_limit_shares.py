@@ -14,7 +14,7 @@ from scrapy_prioqueue.pump.inbox import Inbox
 from scrapy_prioqueue.pump.leases import Leases
 from scrapy_prioqueue.pump.outbox import HeldRequest, Outbox
 from scrapy_prioqueue.pump.shares import LimitShares, Shares
-from tests.unit.pumping import FakeHost, frontier_config
+from tests.unit.pumping import FakeDelegate, frontier_config
 from tests.unit.virtual_time import in_virtual_time
 
 STEP_S = 0.01
@@ -34,7 +34,7 @@ class Fleet:
             shares.note_workers(names)
             frontier = MemoryFrontier(frontier_config(name, policy=policy))
             frontier.operators_limits = lambda: said or {}  # type: ignore[method-assign]
-            leases: Leases[str] = Leases(Inbox(lambda: self.now), Outbox(), FakeHost())
+            leases: Leases[str] = Leases(Inbox(lambda: self.now), Outbox(), FakeDelegate())
             self.held.append(leases.held)
             self.rates.append(LimitShares(frontier, shares, leases, lambda: self.now, lambda: None))
 

@@ -15,7 +15,7 @@ from scrapy_prioqueue.pump.outage import OutageQueue, Repeats
 from scrapy_prioqueue.pump.outbox import HeldRequest, Outbox
 from scrapy_prioqueue.pump.shares import LimitShares, Shares
 from tests.contract.backends import MemoryBackend
-from tests.unit.pumping import FakeHost, frontier_config
+from tests.unit.pumping import FakeDelegate, frontier_config
 
 
 class Bench:
@@ -24,7 +24,7 @@ class Bench:
     def __init__(self, order: Order = "lifo") -> None:
         self.outbox: Outbox[str] = Outbox()
         shares = Shares("w1", lambda: 0.0)
-        leases = Leases(Inbox(lambda: 0.0), self.outbox, FakeHost())
+        leases = Leases(Inbox(lambda: 0.0), self.outbox, FakeDelegate())
         rates = LimitShares(MemoryFrontier(frontier_config("w1")), shares, leases, lambda: 0.0, lambda: None)
         self.queue = OutageQueue(self.outbox, order, shares, Repeats(), rates)
         self.queue.begin()

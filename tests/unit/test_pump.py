@@ -33,8 +33,8 @@ async def test_pushes_are_settled_with_their_tags_in_order() -> None:
     bench.push("c")
     await stored(bench, 3)
 
-    assert bench.host.tags == ["a", "b", "c"]
-    assert [outcome.is_duplicate for outcome in bench.host.outcomes] == [False, True, False]
+    assert bench.delegate.tags == ["a", "b", "c"]
+    assert [outcome.is_duplicate for outcome in bench.delegate.outcomes] == [False, True, False]
     assert bench.inner.store.depth(0).accepted == 2
 
 
@@ -90,7 +90,7 @@ async def test_more_than_one_exchange_takes_is_sent_by_the_next_ones() -> None:
     bench.push(*map(str, range(count)))
     await stored(bench, count)
 
-    assert bench.host.tags == [str(number) for number in range(count)]
+    assert bench.delegate.tags == [str(number) for number in range(count)]
 
 
 @in_virtual_time
@@ -140,7 +140,7 @@ async def test_start_waits_while_too_much_is_unsent_and_continues_when_it_is_sen
     assert not waiting.called
     await finished(waiting)
 
-    assert bench.host.tags == ["a", "b"]
+    assert bench.delegate.tags == ["a", "b"]
     assert bench.pump.gate.wait() is None
 
 
@@ -154,11 +154,11 @@ async def test_requests_that_can_start_are_leased_in_order_and_the_engine_is_wok
     bench.push("high", rank=1)
     await stored(bench, 2)
 
-    wakes = bench.host.wakes
+    wakes = bench.delegate.wakes
     bench.offer(2)
     await leased(bench, 2)
 
-    assert bench.host.wakes > wakes
+    assert bench.delegate.wakes > wakes
     assert [bench.take().payload, bench.take().payload] == [b"high", b"low"]
     assert bench.pump.take() is None
     assert len(bench.pump.held) == 2
@@ -170,14 +170,14 @@ async def test_nothing_is_leased_where_nothing_can_start() -> None:
     bench.push("a")
     await pass_time(10)
 
-    assert bench.host.tags == ["a"]
+    assert bench.delegate.tags == ["a"]
     assert bench.inner.store.depth(0).leased == 0
 
 
 @in_virtual_time
 async def test_slot_that_is_full_here_is_left_to_others() -> None:
     bench = await Bench().open()
-    bench.host.places, bench.host.full_slots = 5, {"full.example"}
+    bench.delegate.places, bench.delegate.full_slots = 5, {"full.example"}
     bench.push("a", slot="full.example")
     bench.push("b", slot="free.example")
     await leased(bench)
@@ -193,13 +193,13 @@ async def test_lease_whose_slot_became_full_stays_and_the_engine_is_asked_to_con
     bench.offer(1)
     bench.push("a")
     await leased(bench)
-    bench.host.full_slots = {"shop.example"}
+    bench.delegate.full_slots = {"shop.example"}
     assert bench.pump.take() is None
 
-    wakes = bench.host.wakes
+    wakes = bench.delegate.wakes
     await pass_time(2 * TICK_S)
 
-    assert bench.host.wakes > wakes
+    assert bench.delegate.wakes > wakes
 
 
 @in_virtual_time
@@ -217,7 +217,7 @@ async def test_unstarted_lease_that_has_waited_for_long_is_exchanged_before_it_i
     await leased(first)
 
     assert first.take().payload == b"better"
-    assert first.host.stats["prioqueue/lease/released"] == 1
+    assert first.delegate.stats["prioqueue/lease/released"] == 1
 
 
 async def most_in_inbox(*, page_s: float, round_trip_s: float) -> int:
@@ -232,10 +232,10 @@ async def most_in_inbox(*, page_s: float, round_trip_s: float) -> int:
     while in_loop_time() < end:
         for entry in [entry for entry in running if entry[0] <= in_loop_time()]:
             running.remove(entry)
-            bench.host.places += 1
+            bench.delegate.places += 1
             bench.ack(entry[1])
-        while bench.host.places > 0 and (lease := bench.pump.take()) is not None:
-            bench.host.places -= 1
+        while bench.delegate.places > 0 and (lease := bench.pump.take()) is not None:
+            bench.delegate.places -= 1
             running.append((in_loop_time() + page_s, lease))
         most = max(most, len(bench.pump.inbox))
         await pass_time(0.001)
@@ -275,7 +275,7 @@ async def test_leases_are_renewed_in_time_while_they_are_held() -> None:
     bench.ack(page)
     await stored(bench, 2)
 
-    assert not bench.host.outcomes[-1].is_void
+    assert not bench.delegate.outcomes[-1].is_void
     assert len(bench.remote.sent("renew")) >= 10 * RENEWALS_PER_TTL - 1
     assert (page.lease_id, page.attempt) in bench.remote.sent("renew")[-1].held
 
@@ -287,14 +287,14 @@ async def test_unstarted_lease_that_was_lost_is_forgotten() -> None:
     bench.push("a")
     await leased(bench)
     lease = next(iter(bench.pump.inbox))
-    bench.host.places, bench.host.full_slots = 0, {"shop.example"}
+    bench.delegate.places, bench.delegate.full_slots = 0, {"shop.example"}
     await finished(bench.pump.runner.start(bench.inner.reconcile([])))
 
     await until(lambda: not bench.pump.inbox, what="the lost lease is gone", within=TTL_S)
 
     assert lease.lease_id not in bench.pump.held
-    assert bench.host.stats.get("prioqueue/lease/lost") == 1
-    assert bench.host.lost_names == [("a", False)]
+    assert bench.delegate.stats.get("prioqueue/lease/lost") == 1
+    assert bench.delegate.lost_names == [("a", False)]
 
 
 # Work from elsewhere
@@ -371,7 +371,7 @@ async def test_crawl_without_anything_ends() -> None:
     assert bench.pump.awaits_answer()
     await until(lambda: bench.pump.has_ended, what="the end", within=1)
 
-    assert bench.host.wakes > 0
+    assert bench.delegate.wakes > 0
     assert not bench.pump.awaits_answer()
 
 
@@ -464,8 +464,8 @@ async def test_push_after_the_end_goes_on_with_the_crawl() -> None:
 @in_virtual_time
 async def test_requests_that_would_wait_in_the_downloader_give_way_to_others(is_local: bool) -> None:
     bench = await Bench(is_local=is_local).open()
-    bench.host.full_slots, bench.host.patient_slots = {"full.example", "stuck.example"}, {"full.example"}
-    bench.host.room = dict.fromkeys(bench.host.full_slots, 1)
+    bench.delegate.full_slots, bench.delegate.patient_slots = {"full.example", "stuck.example"}, {"full.example"}
+    bench.delegate.room = dict.fromkeys(bench.delegate.full_slots, 1)
     bench.push("stuck", rank=0, slot="stuck.example")
     bench.push("waits", rank=1, slot="full.example")
     bench.push("starts", rank=2)
@@ -479,17 +479,17 @@ async def test_requests_that_would_wait_in_the_downloader_give_way_to_others(is_
 @in_virtual_time
 async def test_a_slot_with_room_again_makes_an_exchange_due_after_a_dry_answer() -> None:
     bench = await Bench().open()
-    bench.host.full_slots = {"shop.example"}
+    bench.delegate.full_slots = {"shop.example"}
     bench.push("page")
     bench.offer(1)
     await pass_time(1)
     assert not bench.pump.inbox
 
-    bench.host.full_slots = set()
-    wakes = bench.host.wakes
+    bench.delegate.full_slots = set()
+    wakes = bench.delegate.wakes
     bench.pump.note_room()
     await until(lambda: len(bench.pump.inbox) == 1, what="the request has come", within=0.1)
-    assert bench.host.wakes > wakes
+    assert bench.delegate.wakes > wakes
 
 
 @in_virtual_time
@@ -502,7 +502,7 @@ async def test_more_are_held_in_advance_once_more_may_run() -> None:
         bench.take()
         assert not bench.pump.inbox
 
-    bench.host.most_running = 8
+    bench.delegate.most_running = 8
     bench.offer(1)
     await until(lambda: len(bench.pump.inbox) > 1, what="requests have come in advance")
 
@@ -517,7 +517,7 @@ async def test_in_process_each_call_is_carried_out_at_once_and_in_exact_order() 
 
     bench.push("low", rank=2)
     bench.push("mid", rank=1)
-    assert bench.host.tags == ["low", "mid"]
+    assert bench.delegate.tags == ["low", "mid"]
     first = bench.take()
     bench.push("high", rank=0)
 
@@ -529,7 +529,7 @@ async def test_in_process_each_call_is_carried_out_at_once_and_in_exact_order() 
 @in_virtual_time
 async def test_in_process_nothing_waits_for_an_exchange_as_long_as_no_time_or_policy_is_involved() -> None:
     bench = await Bench(is_local=True).open()
-    exchanges = bench.host.stats.get("prioqueue/exchange/count")
+    exchanges = bench.delegate.stats.get("prioqueue/exchange/count")
     bench.offer(8)
     for name in ("one", "two", "one"):
         bench.push(name, fingerprint=name.encode().ljust(16))
@@ -539,10 +539,10 @@ async def test_in_process_nothing_waits_for_an_exchange_as_long_as_no_time_or_po
     bench.ack(first)
 
     assert bench.pump.depth == Depth(accepted=2, leased=1, done=1, workers=1)
-    assert bench.host.stats.get("prioqueue/exchange/count") == exchanges
+    assert bench.delegate.stats.get("prioqueue/exchange/count") == exchanges
     bench.ack(second)
     bench.pump.consider()
-    assert bench.host.stats["prioqueue/lease/count"] == 2
+    assert bench.delegate.stats["prioqueue/lease/count"] == 2
 
 
 @in_virtual_time
@@ -592,7 +592,7 @@ async def test_counts_are_asked_for_if_the_latest_are_too_old() -> None:
     bench.push("page")
     await leased(bench)
     bench.take()
-    bench.host.places = 0
+    bench.delegate.places = 0
     await pass_time(10)
     exchanges = len(bench.remote.sent("exchange"))
     other = await Bench(store=bench.inner.store, worker="w2").open()

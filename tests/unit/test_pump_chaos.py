@@ -53,7 +53,7 @@ class Crawl:
         """Crawl to the end."""
         self.bench = bench = Bench(concurrency=PLACES)
         self.count_calls()
-        bench.host.engine.wake = self.start_what_can_start  # type: ignore[method-assign]
+        bench.delegate.engine.wake = self.start_what_can_start  # type: ignore[method-assign]
         await bench.open()
         bench.offer(PLACES)
         self.push_some(1)
@@ -103,8 +103,8 @@ class Crawl:
 
     def start_what_can_start(self) -> None:
         """Do what the engine does when it is woken."""
-        while self.bench.host.places > 0 and (lease := self.bench.pump.take()) is not None:
-            self.bench.host.places -= 1
+        while self.bench.delegate.places > 0 and (lease := self.bench.pump.take()) is not None:
+            self.bench.delegate.places -= 1
             task = asyncio.get_running_loop().create_task(self.fetch(lease))
             self.running.add(task)
             task.add_done_callback(self.running.discard)
@@ -115,7 +115,7 @@ class Crawl:
         self.fetched.append(lease.payload.decode())
         self.push_some(self.random.randrange(4) if self.pushed > 1 else 3, self.random.choice([lease, None]))
         self.bench.ack(lease)
-        self.bench.host.places += 1
+        self.bench.delegate.places += 1
         self.bench.pump.consider()
         self.start_what_can_start()
 
@@ -132,4 +132,4 @@ def test_each_page_is_fetched_once_and_the_crawl_ends_with_any_losses(faults: di
     assert sorted(crawl.fetched) == sorted(f"page {number + 1}" for number in range(crawl.pushed))
     assert bench.inner.store.depth(0) in (Depth(), Depth(accepted=crawl.pushed, done=crawl.pushed))
     assert bench.remote.most_running == 1
-    assert not any(outcome.is_void for outcome in bench.host.outcomes)
+    assert not any(outcome.is_void for outcome in bench.delegate.outcomes)

@@ -18,7 +18,7 @@ async def test_close_commits_what_is_unsent_and_leaves() -> None:
 
     await bench.close()
 
-    assert bench.host.tags == ["a", "b"]
+    assert bench.delegate.tags == ["a", "b"]
     assert [call.verb for call in bench.remote.calls][-1] == "leave"
     assert bench.inner.store.workers == {}
     assert bench.remote.is_closed
@@ -32,7 +32,7 @@ async def test_close_commits_more_than_one_exchange_takes() -> None:
 
     await bench.close()
 
-    assert len(bench.host.outcomes) == count
+    assert len(bench.delegate.outcomes) == count
 
 
 @in_virtual_time
@@ -46,7 +46,7 @@ async def test_close_releases_what_was_not_started_and_what_runs() -> None:
     await bench.close()
 
     assert bench.inner.store.depth(0) == Depth(accepted=3, pending=3)
-    assert bench.host.stats["prioqueue/lease/released"] == 3
+    assert bench.delegate.stats["prioqueue/lease/released"] == 3
 
 
 @in_virtual_time
@@ -84,7 +84,7 @@ async def test_nothing_is_leased_any_more_once_the_spider_closes() -> None:
     bench.push("a", "b")
     await leased(bench)
 
-    bench.host.closing = True
+    bench.delegate.closing = True
     assert bench.pump.take() is None
     bench.pump.consider()
     await until(lambda: bench.inner.store.depth(0).leased == 0, what="the lease is given back", within=1)
@@ -102,7 +102,7 @@ async def test_lease_that_arrives_during_the_close_is_released() -> None:
     bench.offer(1)
     await until(lambda: bench.inner.store.depth(0).leased == 1, what="a lease is on its way")
 
-    bench.host.closing = True
+    bench.delegate.closing = True
     closing = bench.pump.close(10.0)
     bench.remote.is_answering.set()
     await until(lambda: closing.called and bench.remote.is_closed, what="the close")
@@ -120,7 +120,7 @@ async def test_close_waits_for_the_exchange_that_is_under_way() -> None:
     await bench.close()
 
     assert bench.remote.most_running == 1
-    assert bench.host.tags == ["a"]
+    assert bench.delegate.tags == ["a"]
 
 
 @in_virtual_time
@@ -152,7 +152,7 @@ async def test_close_says_what_the_frontier_has_not_confirmed(caplog: pytest.Log
     bench.push("of this page", found_on=running)
     bench.push("of any page")
     bench.ack(done)
-    await until(lambda: bench.host.stopped_by is not None, what="the host is stopped")
+    await until(lambda: bench.delegate.stopped_by is not None, what="the delegate is stopped")
 
     await bench.close()
 
@@ -207,7 +207,7 @@ async def test_close_lets_start_continue_and_only_once() -> None:
     bench.remote.is_answering.set()
     await until(lambda: closing.called and bench.remote.is_closed, what="the close")
 
-    assert bench.host.stats.get("prioqueue/exchange/failed", 0) == 0
+    assert bench.delegate.stats.get("prioqueue/exchange/failed", 0) == 0
 
 
 @in_virtual_time

@@ -24,9 +24,9 @@ async def test_request_that_was_lost_is_sent_again() -> None:
     bench.push("a", "b")
     await stored(bench, 2)
 
-    assert bench.host.tags == ["a", "b"]
+    assert bench.delegate.tags == ["a", "b"]
     assert bench.inner.store.depth(0).accepted == 2
-    assert bench.host.stats["prioqueue/exchange/failed"] == 3
+    assert bench.delegate.stats["prioqueue/exchange/failed"] == 3
 
 
 @in_virtual_time
@@ -43,7 +43,7 @@ async def test_after_a_lost_answer_the_same_batch_is_sent_with_the_same_number_a
     carrying = [call.batches for call in bench.remote.sent("exchange") if call.batches]
     assert len(carrying) >= 3
     assert all(batches[0] == carrying[0][0] for batches in carrying[:3])
-    assert bench.host.tags == ["a", "b", "c"]
+    assert bench.delegate.tags == ["a", "b", "c"]
     assert bench.inner.store.depth(0).accepted == 3
 
 
@@ -71,10 +71,10 @@ async def test_unstarted_leases_survive_an_outage() -> None:
     bench.push("unstarted", rank=1)
     await leased(bench, 2)
     held = bench.take()
-    bench.host.places, bench.host.full_slots = 0, {"shop.example"}
+    bench.delegate.places, bench.delegate.full_slots = 0, {"shop.example"}
     bench.remote.is_away = True
     bench.push("x", rank=9)
-    await until(lambda: "prioqueue/exchange/failed" in bench.host.stats, what="a failure")
+    await until(lambda: "prioqueue/exchange/failed" in bench.delegate.stats, what="a failure")
 
     bench.remote.is_away = False
     await until(lambda: bench.remote.sent("reconcile"), what="the worker reconciles")
@@ -108,7 +108,7 @@ async def finish_in_the_middle_of_recovery(bench: Bench) -> None:
     bench.offer(0)
     bench.remote.lost_requests = 1
     bench.push("child", rank=9)
-    await until(lambda: "prioqueue/exchange/failed" in bench.host.stats, what="a failure")
+    await until(lambda: "prioqueue/exchange/failed" in bench.delegate.stats, what="a failure")
     bench.remote.is_answering.clear()
     await until(lambda: bench.remote.running, what="the next try is under way")
     bench.ack(page)
@@ -122,7 +122,7 @@ async def test_page_finished_while_the_worker_recovers_from_an_outage_is_not_fet
 
     await finish_in_the_middle_of_recovery(bench)
 
-    assert not any(outcome.is_void for outcome in bench.host.outcomes)
+    assert not any(outcome.is_void for outcome in bench.delegate.outcomes)
     assert bench.inner.store.depth(0) == Depth(accepted=2, pending=1, done=1, workers=1)
 
 
@@ -143,7 +143,7 @@ async def test_page_finished_in_an_outage_longer_than_a_renewal_is_not_fetched_a
     bench.remote.is_away = False
     await stored(bench, 2)
 
-    assert not bench.host.outcomes[-1].is_void
+    assert not bench.delegate.outcomes[-1].is_void
     assert bench.inner.store.depth(0).done == 1
 
 
@@ -219,7 +219,7 @@ async def test_bug_in_the_frontier_is_logged_and_the_work_continues(caplog: pyte
     await pass_time(1)
     bench.remote.error = ZeroDivisionError("a bug")
     bench.push("a")
-    await until(lambda: "prioqueue/exchange/failed" in bench.host.stats, what="a failure")
+    await until(lambda: "prioqueue/exchange/failed" in bench.delegate.stats, what="a failure")
 
     bench.remote.error = None
     await stored(bench, 1)
@@ -236,12 +236,12 @@ async def test_worker_that_is_not_permitted_stops_its_host_and_goes_silent() -> 
     bench = await Bench().open()
     bench.remote.error = NotPermitted("another process has joined under this id")
     bench.push("a")
-    await until(lambda: bench.host.stopped_by is not None, what="the host is stopped")
+    await until(lambda: bench.delegate.stopped_by is not None, what="the delegate is stopped")
     calls = len(bench.remote.calls)
 
     await pass_time(2 * TTL_S)
 
-    assert bench.host.stopped_by is bench.remote.error
+    assert bench.delegate.stopped_by is bench.remote.error
     assert bench.pump.take() is None
     assert len(bench.remote.calls) == calls
 
@@ -256,13 +256,13 @@ async def test_full_server_keeps_pushes_waiting_and_gets_them_in_order_when_ther
     bench.push("a", "b")
     await pass_time(10)
     bench.push("c")
-    assert bench.host.tags == []
+    assert bench.delegate.tags == []
     assert bench.pump.outbox.pushes == 3
 
     bench.remote.is_full = False
     await stored(bench, 3)
 
-    assert bench.host.tags == ["a", "b", "c"]
+    assert bench.delegate.tags == ["a", "b", "c"]
     assert bench.inner.store.depth(0).accepted == 3
     messages = [(record.levelname, record.getMessage()) for record in caplog.records if "pump" in record.name]
     assert [level for level, _ in messages] == ["WARNING", "INFO"]
@@ -298,7 +298,7 @@ async def test_worker_whose_crawl_is_over_says_what_was_not_stored_and_ends(capl
     bench.push("too late")
     await until(lambda: bench.pump.has_ended, what="the end again")
 
-    assert bench.host.stats["prioqueue/rejected"] == 1
+    assert bench.delegate.stats["prioqueue/rejected"] == 1
     assert "Did not store 1 request" in caplog.text
     assert bench.inner.store.depth(0).accepted == 0
 

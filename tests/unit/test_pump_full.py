@@ -18,13 +18,13 @@ async def working(bench: Bench, *pages: str) -> list[Lease]:
         bench.push(page, rank=rank)
     await leased(bench, len(pages))
     leases = [bench.take() for _ in pages]
-    bench.host.places = 0
+    bench.delegate.places = 0
     bench.remote.is_full = True
     return leases
 
 
 async def refused(bench: Bench) -> None:
-    await until(lambda: "prioqueue/exchange/full" in bench.host.stats, what="the server refuses")
+    await until(lambda: "prioqueue/exchange/full" in bench.delegate.stats, what="the server refuses")
 
 
 def appear(bench: Bench, name: str, fingerprint: bytes | None = None) -> None:
@@ -63,15 +63,17 @@ async def test_page_that_has_shown_only_what_others_have_found_is_acked_while_ot
     bench.ack(other)
     bench.ack(parent)
 
-    await until(lambda: len(bench.host.outcomes) > 2, what="the links of the parent are told", within=FULL_RETRY_S)
+    await until(lambda: len(bench.delegate.outcomes) > 2, what="the links of the parent are told", within=FULL_RETRY_S)
 
     assert depth(bench).done == 1
-    assert [outcome.tag for outcome in bench.host.outcomes if outcome.is_duplicate] == [f"child {n}" for n in range(5)]
+    assert [outcome.tag for outcome in bench.delegate.outcomes if outcome.is_duplicate] == [
+        f"child {n}" for n in range(5)
+    ]
     await pass_time(10 * FULL_RETRY_S)
     assert depth(bench) == Depth(accepted=7, pending=5, leased=1, done=1, workers=1)
     # Each try of the one that is new is refused, and tells nothing of the others.
-    assert len(bench.remote.sent("known")) == bench.host.stats["prioqueue/exchange/full"]
-    assert bench.host.stats["prioqueue/exchange/full"] <= 12
+    assert len(bench.remote.sent("known")) == bench.delegate.stats["prioqueue/exchange/full"]
+    assert bench.delegate.stats["prioqueue/exchange/full"] <= 12
 
 
 @in_virtual_time
@@ -165,7 +167,7 @@ async def test_claims_wait_for_room_as_requests_do() -> None:
     await pass_time(1)
     bench.remote.is_unreachable = True
     bench.push("a")
-    await until(lambda: "prioqueue/exchange/failed" in bench.host.stats, what="a failure")
+    await until(lambda: "prioqueue/exchange/failed" in bench.delegate.stats, what="a failure")
     page = bench.take()
     bench.ack(page)
     bench.remote.is_unreachable, bench.remote.is_full = False, True
@@ -197,7 +199,7 @@ async def test_server_that_is_full_and_away_and_full_again_is_warned_of_once(cap
     assert len(messages) == 2
     assert "maxmemory" in messages[0]
     assert messages[1] == "The frontier stores requests again"
-    assert [cause for cause, _ in bench.host.troubles] == ["full", "outage", "outage", "full"]
+    assert [cause for cause, _ in bench.delegate.troubles] == ["full", "outage", "outage", "full"]
 
 
 # A crawl that is over
@@ -208,7 +210,7 @@ async def test_worker_whose_crawl_is_over_ends_though_a_page_with_unsent_childre
     bench = await Bench().open()
     bench.remote.is_unreachable = True
     bench.push("page")
-    await until(lambda: "prioqueue/exchange/failed" in bench.host.stats, what="a failure")
+    await until(lambda: "prioqueue/exchange/failed" in bench.delegate.stats, what="a failure")
     page = bench.take()
     bench.push("child", found_on=page)
     bench.end_start()
@@ -216,7 +218,7 @@ async def test_worker_whose_crawl_is_over_ends_though_a_page_with_unsent_childre
     other = await Bench(store=bench.inner.store, worker="w2").open()
 
     bench.remote.is_unreachable = False
-    await until(lambda: bench.host.stats.get("prioqueue/rejected") == 2, what="both are refused")
+    await until(lambda: bench.delegate.stats.get("prioqueue/rejected") == 2, what="both are refused")
     bench.ack(page)
     await until(lambda: bench.pump.has_ended, what="the end")
 
@@ -252,7 +254,7 @@ async def test_close_on_a_full_server_drops_what_was_started_without_it() -> Non
     (parent,) = await working(bench, "parent")
     bench.remote.is_unreachable = True
     bench.push("child", rank=9, found_on=parent)
-    await until(lambda: "prioqueue/exchange/failed" in bench.host.stats, what="a failure")
+    await until(lambda: "prioqueue/exchange/failed" in bench.delegate.stats, what="a failure")
     child = bench.take()
     bench.push("grandchild", found_on=child)
     bench.ack(parent)
@@ -270,7 +272,7 @@ async def test_close_releases_what_was_started_without_the_server() -> None:
     bench = await Bench().open()
     bench.remote.is_unreachable = True
     bench.push("a", "b")
-    await until(lambda: "prioqueue/exchange/failed" in bench.host.stats, what="a failure")
+    await until(lambda: "prioqueue/exchange/failed" in bench.delegate.stats, what="a failure")
     bench.take()
     bench.remote.is_unreachable = False
 
@@ -288,5 +290,5 @@ async def test_close_sends_again_what_a_server_does_not_confirm_because_of_a_rec
 
     await bench.close()
 
-    assert bench.host.tags == ["a"]
+    assert bench.delegate.tags == ["a"]
     assert depth(bench) == Depth(accepted=1, pending=1)

@@ -21,7 +21,7 @@ async def leased_page(bench: Bench) -> Lease:
 async def lingering(bench: Bench) -> Lease:
     """Let a worker have a page that is done, and one request found on it that is not."""
     page = await leased_page(bench)
-    bench.host.places = 0
+    bench.delegate.places = 0
     bench.pump.keep(page.lease_id)
     bench.ack(page)
     assert list(bench.pump.outbox.lingering)
@@ -45,13 +45,13 @@ async def test_a_page_that_lingers_is_renewed_and_acked_in_the_end() -> None:
     assert len(bench.remote.calls) - before < 5 * (TTL_S / 3 + 4)
     let_go(bench)
     await until(lambda: depth(bench).done == 1, what="the page is acked")
-    assert not bench.host.outcomes[-1].is_void
+    assert not bench.delegate.outcomes[-1].is_void
 
 
 @in_virtual_time
 async def test_kept_requests_are_reported_with_the_requests_found_with_them() -> None:
     bench = await Bench().open()
-    bench.host.kept = Kept(1)
+    bench.delegate.kept = Kept(1)
     bench.push("sibling")
     await stored(bench, 1)
 
@@ -67,7 +67,7 @@ async def test_a_page_that_lingers_takes_no_place() -> None:
     await until(lambda: depth(bench).pending == 2, what="they are stored")
     bench.remote.is_full = True
     bench.push("waiting", fingerprint=b"w")
-    await until(lambda: "prioqueue/exchange/full" in bench.host.stats, what="the server refuses")
+    await until(lambda: "prioqueue/exchange/full" in bench.delegate.stats, what="the server refuses")
 
     # As much waits as may, so one page at a time is started: this is it.
     bench.offer(2)
@@ -102,7 +102,7 @@ async def test_a_page_that_lingers_is_claimed_after_the_server_has_forgotten_its
     store.give_back(store.leases.end(page.lease_id), was_attempt=False)
     bench.remote.is_away, bench.remote.recall = False, Recall(resent=1)
 
-    await until(lambda: bench.host.recalls, what="the worker is told of a recall")
+    await until(lambda: bench.delegate.recalls, what="the worker is told of a recall")
     await until(lambda: depth(bench).leased == 1, what="the page is claimed")
     let_go(bench)
 
@@ -119,7 +119,7 @@ async def test_a_page_that_was_taken_away_is_left_to_others() -> None:
 
     let_go(bench)
 
-    await until(lambda: bench.host.outcomes[-1].is_void, what="the ack is void")
+    await until(lambda: bench.delegate.outcomes[-1].is_void, what="the ack is void")
     assert depth(bench) == Depth(accepted=1, pending=1, workers=1)
 
 
@@ -140,7 +140,7 @@ async def test_closing_gives_a_page_back_that_lingers() -> None:
 async def test_request_that_is_too_large_is_kept_with_its_page_and_its_neighbours_are_stored() -> None:
     bench = Bench()
     page = await leased_page(bench)
-    bench.host.places = 0
+    bench.delegate.places = 0
     bench.remote.size_limit = ALWAYS_TAKEN
     large = "x" * (2 * ALWAYS_TAKEN)
     bench.push(*"abc", large, *"def", found_on=page)
@@ -148,7 +148,7 @@ async def test_request_that_is_too_large_is_kept_with_its_page_and_its_neighbour
 
     await stored(bench, 7)
 
-    assert [push.payload for push, _ in bench.host.too_large_pushes] == [large.encode()]
+    assert [push.payload for push, _ in bench.delegate.too_large_pushes] == [large.encode()]
     assert bench.remote.payload_limit == 2 * ALWAYS_TAKEN - 1
     assert [hold.lease for hold in bench.pump.outbox.lingering] == [page]
     await pass_time(5 * TTL_S)

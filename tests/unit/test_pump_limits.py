@@ -12,7 +12,7 @@ import pytest
 from scrapy_prioqueue.frontier.base import Depth, Exchanged, Orders
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.pump.backpressure import OUTBOX_BYTES, Backpressure
-from scrapy_prioqueue.pump.host import PumpConfig
+from scrapy_prioqueue.pump.delegate import PumpConfig
 
 
 def limits(

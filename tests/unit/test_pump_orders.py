@@ -19,7 +19,7 @@ async def test_a_paused_worker_starts_nothing_and_releases_what_it_has_not_start
     await until(lambda: len(bench.pump.inbox) > 0, what="requests have come")
     bench.remote.orders = PAUSED
     bench.push("c")
-    await until(lambda: bench.host.orders == [PAUSED], what="the worker knows")
+    await until(lambda: bench.delegate.orders == [PAUSED], what="the worker knows")
     await pass_time(1)
 
     assert bench.pump.take() is None
@@ -44,7 +44,7 @@ async def test_start_is_not_read_while_paused() -> None:
     bench = await Bench().open()
     bench.remote.orders = PAUSED
     bench.push("a")
-    await until(lambda: bench.host.orders == [PAUSED], what="the worker knows")
+    await until(lambda: bench.delegate.orders == [PAUSED], what="the worker knows")
 
     waiting = bench.pump.gate.wait()
     assert waiting is not None
@@ -64,7 +64,7 @@ async def test_a_worker_that_was_paused_continues() -> None:
     await until(lambda: len(bench.pump.inbox) > 0, what="a request has come")
 
     assert bench.take().payload == b"a"
-    assert bench.host.orders == [PAUSED, Orders()]
+    assert bench.delegate.orders == [PAUSED, Orders()]
 
 
 @in_virtual_time
@@ -74,7 +74,7 @@ async def test_an_order_to_stop_is_passed_on_once() -> None:
     bench.push("a")
     await pass_time(10)
 
-    assert bench.host.orders == [Orders(stop_reason="enough")]
+    assert bench.delegate.orders == [Orders(stop_reason="enough")]
 
 
 @in_virtual_time
@@ -86,15 +86,15 @@ async def test_as_a_flood_begins_what_discovers_and_has_not_been_started_is_rele
     bench.offer(3)
     await until(lambda: len(bench.pump.inbox) == 3, what="requests have come")
     item, running = bench.take(), bench.take()
-    bench.host.places = 0
+    bench.delegate.places = 0
     bench.remote.orders = Orders(is_flooded=True)
     bench.push("found")
-    await until(lambda: bench.host.orders == [Orders(is_flooded=True)], what="the worker knows")
+    await until(lambda: bench.delegate.orders == [Orders(is_flooded=True)], what="the worker knows")
 
     assert not bench.pump.inbox
     assert {item.lease_id, running.lease_id} == set(bench.pump.held)
     await pass_time(1)
-    assert bench.host.stats["prioqueue/lease/released"] == 1
+    assert bench.delegate.stats["prioqueue/lease/released"] == 1
     assert bench.inner.store.depth(0).pending == 2
 
     # What the frontier hands out in spite of the flood is kept.
@@ -103,7 +103,7 @@ async def test_as_a_flood_begins_what_discovers_and_has_not_been_started_is_rele
     bench.push("more", rank=rank_of(1, 0))
     await pass_time(0.5)
     assert len(bench.pump.inbox) == 2
-    assert bench.host.stats["prioqueue/lease/released"] == 1
+    assert bench.delegate.stats["prioqueue/lease/released"] == 1
 
 
 # Pauses of the engine
@@ -116,7 +116,7 @@ async def test_a_worker_whose_engine_is_paused_releases_what_it_has_not_started_
     bench.offer(2)
     await until(lambda: len(bench.pump.inbox) > 0, what="requests have come")
     running = bench.take()
-    bench.host.paused = True
+    bench.delegate.paused = True
     await pass_time(1)
     assert (bench.inner.store.depth(0).pending, bench.inner.store.depth(0).leased) == (2, 1)
 
@@ -126,7 +126,7 @@ async def test_a_worker_whose_engine_is_paused_releases_what_it_has_not_started_
     await until(lambda: bench.inner.store.depth(0).done == 1, what="the ack is told")
     assert bench.inner.store.depth(0).leased == 0
 
-    bench.host.paused = False
+    bench.delegate.paused = False
     await until(lambda: len(bench.pump.inbox) > 0, what="requests have come again", within=1)
 
 
@@ -137,9 +137,9 @@ async def test_an_answer_that_comes_while_the_engine_is_paused_is_released() -> 
     bench.push("a", "b")
     bench.offer(2)
     await pass_time(0.1)
-    bench.host.paused = True
+    bench.delegate.paused = True
     await pass_time(1.5)
 
-    assert bench.host.stats.get("prioqueue/lease/released", 0) <= 2
+    assert bench.delegate.stats.get("prioqueue/lease/released", 0) <= 2
     assert (bench.inner.store.depth(0).pending, bench.inner.store.depth(0).leased) == (2, 0)
     assert not bench.pump.inbox

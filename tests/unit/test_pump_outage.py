@@ -26,7 +26,7 @@ async def cut_off(bench: Bench, rank: int = -1) -> None:
 
 
 async def failed(bench: Bench, times: int = 1) -> None:
-    await until(lambda: bench.host.stats.get("prioqueue/exchange/failed", 0) >= times, what=f"{times} failures")
+    await until(lambda: bench.delegate.stats.get("prioqueue/exchange/failed", 0) >= times, what=f"{times} failures")
 
 
 def names(*leases: Lease) -> list[str]:
@@ -44,13 +44,13 @@ def claims(bench: Bench) -> list[Claim]:
 async def test_requests_found_in_an_outage_are_started_in_the_order_of_the_frontier() -> None:
     bench = await Bench().open()
     await cut_off(bench)
-    wakes = bench.host.wakes
+    wakes = bench.delegate.wakes
 
     bench.push("low", rank=2)
     bench.push("old", "new", rank=1)
     await failed(bench, 3)
 
-    assert bench.host.wakes > wakes
+    assert bench.delegate.wakes > wakes
     assert names(*(bench.take() for _ in range(4))) == ["first", "new", "old", "low"]
     assert bench.pump.take() is None
     assert len(bench.pump.held) == 4
@@ -63,7 +63,7 @@ async def test_leased_and_found_requests_are_started_by_rank() -> None:
     bench.push("leased 1", rank=1)
     bench.push("leased 3", rank=3)
     await leased(bench, 2)
-    bench.host.places = 0
+    bench.delegate.places = 0
     await cut_off(bench, rank=4)
     bench.push("found 2", rank=2)
 
@@ -76,15 +76,15 @@ async def test_short_outage_is_waited_out_with_what_is_leased() -> None:
     bench.offer(2)
     bench.push("leased", rank=9)
     await leased(bench)
-    bench.host.places = 0
+    bench.delegate.places = 0
     await cut_off(bench, rank=20)
     assert names(bench.take()) == ["leased"]
     await pass_time(9)
     assert bench.pump.take() is None
-    wakes = bench.host.wakes
+    wakes = bench.delegate.wakes
     await pass_time(2)
 
-    assert bench.host.wakes > wakes
+    assert bench.delegate.wakes > wakes
     assert names(bench.take()) == ["first"]
 
 
@@ -136,7 +136,7 @@ async def test_workers_start_each_request_that_both_find_once_and_none_before_th
     second = await Bench(store=first.inner.store, worker="w2").open()
     benches = [first, second]
     for bench in benches:
-        bench.host.fingerprints = {b"%d" % number: b"fingerprint %d" % number for number in range(20)}
+        bench.delegate.fingerprints = {b"%d" % number: b"fingerprint %d" % number for number in range(20)}
         bench.offer(1)
         let_risk(bench)
     await until(lambda: all(bench.remote.sent("workers") for bench in benches), what="the living are listed")
@@ -170,7 +170,7 @@ def let_risk(bench: Bench) -> None:
 
 
 def find_all(bench: Bench) -> None:
-    for payload, fingerprint in bench.host.fingerprints.items():
+    for payload, fingerprint in bench.delegate.fingerprints.items():
         bench.push(payload.decode(), fingerprint=fingerprint)
 
 
@@ -182,13 +182,13 @@ def take_all(bench: Bench) -> list[Lease]:
 async def test_request_that_was_pending_and_is_fetched_meanwhile_is_not_fetched_again() -> None:
     bench = await Bench().open()
     other = await Bench(store=bench.inner.store, worker="w2").open()
-    bench.host.fingerprints = other.host.fingerprints = {
+    bench.delegate.fingerprints = other.delegate.fingerprints = {
         name: name.ljust(10, b".") for name in (b"done", b"waits", b"other")
     }
     other.push("done", rank=-1, fingerprint=b"done......")
     other.offer(1)
     await leased(other)
-    other.host.places = 0
+    other.delegate.places = 0
     other.ack(other.take())
     other.push("other", fingerprint=b"other.....")
     other.push("waits", fingerprint=b"waits.....")
@@ -207,19 +207,19 @@ async def test_request_that_was_pending_and_is_fetched_meanwhile_is_not_fetched_
     other.offer(5)
     await leased(other)
     assert names(*take_all(other)) == ["other"]
-    assert sum(outcome.is_void for outcome in bench.host.outcomes) == 2  # claim and ack of what was done before
+    assert sum(outcome.is_void for outcome in bench.delegate.outcomes) == 2  # claim and ack of what was done before
 
 
 @in_virtual_time
 async def test_slot_that_is_full_keeps_what_was_found_for_it_waiting() -> None:
     bench = await Bench().open()
-    bench.host.full_slots = {"full.example"}
+    bench.delegate.full_slots = {"full.example"}
     await cut_off(bench)
     bench.push("a", rank=-9, slot="full.example")
 
     assert names(bench.take()) == ["first"]
     assert bench.pump.take() is None
-    bench.host.full_slots = set()
+    bench.delegate.full_slots = set()
     assert names(bench.take()) == ["a"]
 
 
@@ -229,7 +229,7 @@ async def test_worker_that_pauses_starts_neither_what_was_leased_nor_what_is_fou
     bench.offer(1)
     bench.push("leased")
     await leased(bench)
-    bench.host.places = 0
+    bench.delegate.places = 0
     await cut_off(bench)
     assert bench.pump.take() is None
     await pass_time(30)
@@ -288,18 +288,18 @@ async def test_answer_that_takes_long_lets_the_crawl_continue_with_what_is_in_no
     bench.push("behind it")
     await pass_time(SLOW_S / 2)
     assert bench.pump.take() is None
-    wakes = bench.host.wakes
+    wakes = bench.delegate.wakes
 
     await pass_time(SLOW_S)
-    assert bench.host.wakes == wakes + 1
+    assert bench.delegate.wakes == wakes + 1
     assert names(bench.take()) == ["behind it"]
     assert bench.pump.take() is None
 
     bench.remote.is_answering.set()
     await until(lambda: depth(bench).accepted == 2, what="both are stored")
     assert depth(bench) == Depth(accepted=2, pending=1, leased=1, workers=1)
-    assert "prioqueue/exchange/failed" not in bench.host.stats
-    begun, ended = bench.host.troubles
+    assert "prioqueue/exchange/failed" not in bench.delegate.stats
+    begun, ended = bench.delegate.troubles
     assert begun == ("outage", f"no answer from the frontier at {bench.remote.address} for 3 s")
     assert ended[0] == "outage"
 
@@ -356,7 +356,7 @@ async def test_pages_that_were_begun_and_finished_without_the_server_are_claimed
     await stored(bench, 5)
 
     assert depth(bench) == Depth(accepted=3, pending=1, done=2, workers=1)
-    assert not any(outcome.is_void for outcome in bench.host.outcomes)
+    assert not any(outcome.is_void for outcome in bench.delegate.outcomes)
     assert bench.pump.held == {}
 
 
@@ -396,7 +396,7 @@ async def test_page_that_another_worker_has_found_meanwhile_is_left_to_it() -> N
     bench.ack(page)
     await stored(bench, 2)
 
-    assert [outcome.is_void for outcome in bench.host.outcomes] == [True, True]
+    assert [outcome.is_void for outcome in bench.delegate.outcomes] == [True, True]
     assert not any(isinstance(operation, Ack) for operation in bench.operations)
     assert depth(bench) == Depth(accepted=1, leased=1, workers=2)
     assert len(bench.pump.outbox) == 0
@@ -417,8 +417,8 @@ async def test_lost_answer_to_claims_is_asked_for_again_and_brings_the_same_leas
 
     carrying = [call.batches for call in bench.remote.sent("exchange") if call.batches]
     assert carrying[-3:-1] == [carrying[-2]] * 2
-    assert bench.host.stats["prioqueue/exchange/failed"] >= 2
-    assert not any(outcome.is_void for outcome in bench.host.outcomes)
+    assert bench.delegate.stats["prioqueue/exchange/failed"] >= 2
+    assert not any(outcome.is_void for outcome in bench.delegate.outcomes)
     assert depth(bench) == Depth(accepted=1, done=1, workers=1)
 
 
@@ -431,7 +431,7 @@ async def test_worker_above_its_outbox_limit_starts_nothing_until_it_has_sent() 
     bench.offer(1)
     bench.push("leased", rank=9)
     await leased(bench)
-    bench.host.places = 0
+    bench.delegate.places = 0
     await cut_off(bench, rank=10)
     bench.push("second")
     assert names(bench.take()) == ["second"]
@@ -467,7 +467,7 @@ async def test_requests_done_in_an_outage_are_reported_at_its_end(caplog: pytest
     assert (warning.levelname, info.levelname) == ("WARNING", "INFO")
     assert "continues with leased requests" in warning.getMessage()
     assert "this worker started 1 request and found 2 requests" in info.getMessage()
-    begun, ended = bench.host.troubles
+    begun, ended = bench.delegate.troubles
     assert begun[0] == ended[0] == "outage"
     assert begun[1] in warning.getMessage()
     assert (vars(warning)["prioqueue_event"], vars(info)["prioqueue_event"]) == (

@@ -39,7 +39,7 @@ from scrapy_prioqueue.pump.timing import (
 )
 from scrapy_prioqueue.runtime import Alarm, AsyncioRunner, InlineRunner
 from tests.support.clocks import Clock
-from tests.unit.pumping import FakeHost, finished, frontier_config, in_loop_time
+from tests.unit.pumping import FakeDelegate, finished, frontier_config, in_loop_time
 from tests.unit.virtual_time import in_virtual_time, pass_time
 
 AWAY = FrontierUnavailable("redis://shop.example:6379/0", "connection reset")
@@ -404,9 +404,9 @@ class Rejected:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.host = FakeHost()
+        self.delegate = FakeDelegate()
         self.outbox: Outbox[str] = Outbox()
-        self.rejections = Rejections(MemoryFrontier(frontier_config()), self.host, self.outbox, self.clock)
+        self.rejections = Rejections(MemoryFrontier(frontier_config()), self.delegate, self.outbox, self.clock)
         self.outbox.push(Push(0, "shop.example", b"payload"), "request")
         self.outbox.settle(Ack(1, 1), HeldRequest(LEASE))
         self.outbox.batches()
@@ -438,7 +438,7 @@ def test_full_server_gets_no_requests_until_it_is_time_for_a_try(caplog: pytest.
     assert (rejected.rejections.is_full, rejected.rejections.must_wait) == (False, False)
     assert rejected.rejections.may_send_requests()
     assert levels(caplog) == ["WARNING", "INFO"]
-    assert rejected.host.stats == {"prioqueue/exchange/full": 2}
+    assert rejected.delegate.stats == {"prioqueue/exchange/full": 2}
 
 
 def test_full_server_that_has_taken_some_gets_more_at_once_and_is_full_until_it_has_all(
@@ -477,7 +477,7 @@ def test_crawl_that_is_over_empties_the_outbox_and_counts_what_was_lost(caplog: 
 
     assert len(rejected.outbox) == 0
     assert not rejected.rejections.must_wait
-    assert rejected.host.stats == {"prioqueue/rejected": 1}
+    assert rejected.delegate.stats == {"prioqueue/rejected": 1}
     assert caplog.messages == ["Did not store 1 request: it is over"]
 
 
@@ -488,7 +488,7 @@ def test_crawl_that_is_over_is_not_warned_of_where_only_acks_are_lost(caplog: py
 
     rejected.note(CrawlEnded("it is over"))
 
-    assert (len(rejected.outbox), caplog.messages, rejected.host.stats) == (0, [], {})
+    assert (len(rejected.outbox), caplog.messages, rejected.delegate.stats) == (0, [], {})
 
 
 def test_rejection_of_another_kind_is_an_error_that_keeps_the_batch_and_waits(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ async def working(bench: Bench) -> tuple[Lease, Lease]:
     bench.push("unstarted", rank=3)
     await leased(bench, 3)
     pages = bench.take(), bench.take()
-    bench.host.full_slots, bench.host.places = {"shop.example"}, 0
+    bench.delegate.full_slots, bench.delegate.places = {"shop.example"}, 0
     return pages
 
 
@@ -35,7 +35,7 @@ def claims(bench: Bench) -> list[bytes]:
 
 
 async def recalled(bench: Bench) -> None:
-    await until(lambda: bench.host.recalls, what="the worker is told of a recall")
+    await until(lambda: bench.delegate.recalls, what="the worker is told of a recall")
 
 
 @in_virtual_time
@@ -54,7 +54,7 @@ async def test_leases_are_checked_before_anything_else_then_compared_then_claime
     assert [call.verb for call in calls[told_at : told_at + 4]] == ["exchange", "renew", "reconcile", "exchange"]
     assert len(calls[told_at + 1].held) >= 3
     assert claims(bench) == [b"page 2"]
-    assert bench.host.recalls == [Recall(resent=7)]
+    assert bench.delegate.recalls == [Recall(resent=7)]
 
 
 @in_virtual_time
@@ -70,8 +70,8 @@ async def test_forgotten_pages_are_claimed_and_acked_and_none_is_fetched_twice()
     await until(lambda: bench.inner.store.depth(0).done == 2, what="the acks")
 
     assert set(claims(bench)) == {b"page 1", b"page 2"}
-    assert not any(outcome.is_void for outcome in bench.host.outcomes)
-    bench.host.full_slots = set()
+    assert not any(outcome.is_void for outcome in bench.delegate.outcomes)
+    bench.delegate.full_slots = set()
     bench.offer(9)
     await leased(bench, 2)
     assert {bench.take().payload, bench.take().payload} == {b"unstarted", b"next"}
@@ -88,7 +88,7 @@ async def test_lost_lease_that_was_not_started_is_claimed_and_released() -> None
 
     assert len(bench.pump.inbox) == 0
     assert bench.inner.store.depth(0) == Depth(accepted=4, pending=2, leased=2, workers=1)
-    bench.host.full_slots = set()
+    bench.delegate.full_slots = set()
     bench.offer(1)
     await leased(bench)
     assert bench.take().attempt == 1
@@ -114,13 +114,13 @@ async def test_nothing_is_leased_before_the_leases_were_checked_even_if_the_chec
     await working(bench)
     forget(bench, b"page 1", b"page 2")
     bench.offer(5)
-    bench.host.full_slots = set()
+    bench.delegate.full_slots = set()
 
     def lose_the_server(recall: Recall) -> None:
-        bench.host.recalls.append(recall)
+        bench.delegate.recalls.append(recall)
         bench.remote.is_away = True
 
-    bench.host.recalled = lose_the_server  # type: ignore[method-assign]
+    bench.delegate.recalled = lose_the_server  # type: ignore[method-assign]
     bench.push("next", rank=9)
     await recalled(bench)
     await pass_time(5)
@@ -150,7 +150,7 @@ async def test_unconfirmed_batches_are_divided_anew_after_a_recall() -> None:
 
     carrying = [call.batches for call in bench.remote.sent("exchange") if call.batches]
     assert [(batch.number, len(batch.operations)) for batch in carrying[-1]] == [(2, 2)]
-    assert bench.host.tags == ["a", "b", "c"]
+    assert bench.delegate.tags == ["a", "b", "c"]
 
 
 @in_virtual_time
@@ -161,7 +161,7 @@ async def test_worker_that_was_idle_says_so_again_after_a_recall() -> None:
     bench.end_start()
 
     await until(lambda: bench.pump.has_ended, what="the end")
-    assert bench.host.recalls == [Recall()]
+    assert bench.delegate.recalls == [Recall()]
 
 
 @in_virtual_time
@@ -169,7 +169,7 @@ async def test_nothing_is_leased_before_what_was_forgotten_is_claimed_even_if_a_
     bench = Bench()
     page, _ = await working(bench)
     forget(bench, b"page 1", b"page 2")
-    bench.host.full_slots = set()
+    bench.delegate.full_slots = set()
     bench.offer(5)
     bench.push("next", rank=9)
     await recalled(bench)
@@ -179,6 +179,6 @@ async def test_nothing_is_leased_before_what_was_forgotten_is_claimed_even_if_a_
     await until(lambda: len(claims(bench)) == 2, what="the claims")
 
     await leased(bench, 2)
-    assert "prioqueue/exchange/failed" in bench.host.stats
+    assert "prioqueue/exchange/failed" in bench.delegate.stats
     assert {lease.payload for lease in bench.pump.inbox} == {b"unstarted", b"next"}
-    assert not any(outcome.is_void for outcome in bench.host.outcomes)
+    assert not any(outcome.is_void for outcome in bench.delegate.outcomes)

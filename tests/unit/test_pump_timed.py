@@ -65,10 +65,10 @@ async def test_a_lease_starts_at_its_time_and_the_engine_is_woken_right_then() -
 
     await pass_time(granted_at + 0.2 - in_loop_time() - 0.001)
     assert payloads(bench) == []
-    wakes = bench.host.wakes
+    wakes = bench.delegate.wakes
     await pass_time(0.002)
 
-    assert bench.host.wakes > wakes
+    assert bench.delegate.wakes > wakes
     assert payloads(bench) == [b"a"]
 
 
@@ -91,11 +91,11 @@ async def test_a_lease_starts_at_its_time_while_an_exchange_is_under_way() -> No
     bench.push("b", slot="other.example")
     await pass_time(0.15)
     assert bench.remote.running == 1
-    wakes = bench.host.wakes
+    wakes = bench.delegate.wakes
     await pass_time(0.055)
 
     assert bench.remote.running == 1
-    assert bench.host.wakes > wakes
+    assert bench.delegate.wakes > wakes
     assert payloads(bench) == [b"a"]
 
 
@@ -130,8 +130,8 @@ async def test_requests_with_a_start_time_go_first_among_equals() -> None:
 async def test_a_lease_that_could_not_start_in_time_is_released_at_once() -> None:
     bench = await limited_bench()
     await with_leases(bench, a=(100, 150))
-    bench.host.full_slots = {SLOT}
-    bench.host.places = 0
+    bench.delegate.full_slots = {SLOT}
+    bench.delegate.places = 0
     granted_at = bench.remote.sent("exchange")[-1].at + ROUND_TRIP_S / 2
     await pass_time(granted_at + 0.24 - in_loop_time())
     assert len(bench.pump.inbox) == 1
@@ -145,11 +145,11 @@ async def test_a_lease_that_could_not_start_in_time_is_released_at_once() -> Non
 async def test_a_lease_with_a_time_limit_is_not_exchanged_because_it_is_old_or_outranked() -> None:
     bench = await limited_bench()
     await with_leases(bench, a=(100, 3_000))
-    bench.host.full_slots = {SLOT}
+    bench.delegate.full_slots = {SLOT}
     bench.push("better", rank=-1, slot="other.example")
     await pass_time(0.1 + 2 * FRESH_S)
 
-    bench.host.full_slots = set()
+    bench.delegate.full_slots = set()
     assert payloads(bench)[0] == b"a"
 
 
@@ -157,7 +157,7 @@ async def test_a_lease_with_a_time_limit_is_not_exchanged_because_it_is_old_or_o
 async def test_leases_do_not_start_in_a_slot_that_waits_for_robots_txt_and_no_more_are_requested() -> None:
     bench = await limited_bench()
     await with_leases(bench, a=(100, 150), b=(0, None))
-    bench.host.held_up_slots = {SLOT}
+    bench.delegate.held_up_slots = {SLOT}
     await pass_time(0.12)
 
     assert payloads(bench) == [b"b"]
@@ -185,11 +185,11 @@ async def test_a_worker_that_leaves_releases_what_waits_for_its_time() -> None:
     bench = await limited_bench()
     await with_leases(bench, a=(200, 500))
     await bench.close()
-    wakes = bench.host.wakes
+    wakes = bench.delegate.wakes
     await pass_time(1)
 
     assert bench.inner.store.depth(0).pending == 1
-    assert bench.host.wakes == wakes
+    assert bench.delegate.wakes == wakes
 
 
 # What is asked for
@@ -212,7 +212,7 @@ async def test_leases_of_later_are_no_places_and_have_places_of_their_own() -> N
 async def test_nothing_of_later_is_asked_for_where_nothing_would_start_then() -> None:
     bench = await limited_bench()
     await with_leases(bench, a=(0, 500))
-    bench.host.places = 0
+    bench.delegate.places = 0
     assert payloads(bench) == [b"a"]
     bench.remote.calls.clear()
     await pass_time(10)
@@ -250,7 +250,7 @@ async def test_a_worker_with_other_work_asks_again_when_a_slot_opens() -> None:
     bench = await limited_bench()
     bench.remote.next_due_s = 0.5
     await with_leases(bench, a=(0, None), b=(0, None))
-    bench.host.full_slots = {SLOT}
+    bench.delegate.full_slots = {SLOT}
     bench.remote.calls.clear()
     answered_at = in_loop_time()
     await until(lambda: bench.remote.sent("exchange"), what="it asks again")
@@ -302,13 +302,13 @@ async def test_exchanges_for_other_reasons_do_not_put_off_the_question_for_slots
     bench.remote.next_due_s = 0.0
     bench.offer(4)
     await pass_time(2)
-    bench.host.places = 0
+    bench.delegate.places = 0
     bench.remote.calls.clear()
 
     for number in range(20):
         bench.push(str(number), slot="full.example")
         await pass_time(FLUSH_S)
-    bench.host.places = 4
+    bench.delegate.places = 4
     await pass_time(LAST_SLOT_POLL_S + SLOT_POLL_S)
 
     demand = bench.remote.sent("exchange")[-1].demand
@@ -466,10 +466,10 @@ async def test_over_a_frontier_in_process_the_engine_is_woken_when_a_slot_opens(
     bench.offer(4)
     assert bench.pump.take() is None
     await pass_time(4.9)
-    wakes = bench.host.wakes
+    wakes = bench.delegate.wakes
     await pass_time(0.11)
 
-    assert bench.host.wakes > wakes
+    assert bench.delegate.wakes > wakes
 
 
 # Floods
@@ -480,7 +480,7 @@ async def test_start_is_not_read_while_the_frontier_is_flooded() -> None:
     bench = await Bench().open()
     bench.remote.orders = Orders(is_flooded=True)
     bench.push("a")
-    await until(lambda: bench.host.orders == [Orders(is_flooded=True)], what="the worker knows")
+    await until(lambda: bench.delegate.orders == [Orders(is_flooded=True)], what="the worker knows")
 
     waiting = bench.pump.gate.wait()
     assert waiting is not None

@@ -48,7 +48,7 @@ class ListStore(SeedStore):
         self.is_closed = True
 
 
-class SeedHost:
+class SeedDelegate:
     """Stores requests at once, or on demand."""
 
     def __init__(self, *, settles: bool = True) -> None:
@@ -81,13 +81,15 @@ class SeedHost:
         """Count nothing."""
 
 
-def reading(test: Callable[[ListStore, SeedHost, Reader], object], count: int = 0, *, settles: bool = True) -> None:
+def reading(test: Callable[[ListStore, SeedDelegate, Reader], object], count: int = 0, *, settles: bool = True) -> None:
     """Run a test, a coroutine function, with a reader of so many seeds."""
 
     async def run() -> None:
-        store, host = ListStore(count), SeedHost(settles=settles)
-        reader = host.reader = Reader(store, AsyncioRunner, host, BATCH_SIZE, clock=asyncio.get_running_loop().time)
-        await test(store, host, reader)  # type: ignore[misc]
+        store, delegate = ListStore(count), SeedDelegate(settles=settles)
+        reader = delegate.reader = Reader(
+            store, AsyncioRunner, delegate, BATCH_SIZE, clock=asyncio.get_running_loop().time
+        )
+        await test(store, delegate, reader)  # type: ignore[misc]
         reader.stop()
         await reader.close(5.0).asFuture(asyncio.get_running_loop())
         assert store.is_closed
@@ -101,71 +103,71 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 
 
 def test_an_idle_worker_looks_once_a_second() -> None:
-    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
+    async def test(store: ListStore, delegate: SeedDelegate, reader: Reader) -> None:
         reader.start()
         await pass_time(10 * POLL_S + 0.5)
 
         assert store.limits == [BATCH_SIZE] * 11
         assert not reader.is_busy
-        assert host.empties == 1
+        assert delegate.empties == 1
 
     reading(test)
 
 
 def test_a_hungry_worker_takes_batch_after_batch_and_says_what_is_settled() -> None:
-    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
+    async def test(store: ListStore, delegate: SeedDelegate, reader: Reader) -> None:
         reader.start()
         await until(lambda: len(store.settled) == 950, what="all are settled", within=3)
 
         await pass_time(3 * POLL_S)
-        assert (len(host.taken), host.empties) == (950, 0)
+        assert (len(delegate.taken), delegate.empties) == (950, 0)
 
     reading(test, 950)
 
 
 def test_a_worker_with_plenty_takes_a_batch_a_second() -> None:
-    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
-        host.plenty = True
+    async def test(store: ListStore, delegate: SeedDelegate, reader: Reader) -> None:
+        delegate.plenty = True
         reader.start()
         await pass_time(2 * POLL_S + 0.5)
-        assert len(host.taken) == 3 * BATCH_SIZE
+        assert len(delegate.taken) == 3 * BATCH_SIZE
 
-        host.plenty = False
+        delegate.plenty = False
         await pass_time(0.5)
-        assert len(host.taken) >= 4 * BATCH_SIZE
+        assert len(delegate.taken) >= 4 * BATCH_SIZE
 
     reading(test, 5000)
 
 
 def test_nothing_is_taken_where_there_is_no_room_and_soon_where_there_is_again() -> None:
-    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
-        host.is_full = True
+    async def test(store: ListStore, delegate: SeedDelegate, reader: Reader) -> None:
+        delegate.is_full = True
         reader.start()
         await pass_time(5)
         assert (store.limits, reader.is_busy) == ([], True)
 
-        host.is_full = False
+        delegate.is_full = False
         await pass_time(0.3)
-        assert len(host.taken) == 10
+        assert len(delegate.taken) == 10
 
     reading(test, 10)
 
 
 def test_entries_that_are_not_stored_are_not_deleted() -> None:
-    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
+    async def test(store: ListStore, delegate: SeedDelegate, reader: Reader) -> None:
         reader.start()
         await pass_time(3)
-        assert (len(host.taken), store.settled) == (3, [])
+        assert (len(delegate.taken), store.settled) == (3, [])
 
-        reader.settle(host.taken[1])
+        reader.settle(delegate.taken[1])
         await pass_time(0.2)
-        assert store.settled == [host.taken[1]]
+        assert store.settled == [delegate.taken[1]]
 
     reading(test, 3, settles=False)
 
 
 def test_ends_that_could_not_be_sent_are_sent_later() -> None:
-    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
+    async def test(store: ListStore, delegate: SeedDelegate, reader: Reader) -> None:
         reader.start()
         await pass_time(0.05)
         store.error = FrontierUnavailable("here", "gone")
@@ -173,14 +175,14 @@ def test_ends_that_could_not_be_sent_are_sent_later() -> None:
         store.error = None
         await pass_time(3)
 
-        assert store.settled == host.taken
-        assert len(host.taken) == 3
+        assert store.settled == delegate.taken
+        assert len(delegate.taken) == 3
 
     reading(test, 3)
 
 
 def test_an_outage_and_its_end_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
+    async def test(store: ListStore, delegate: SeedDelegate, reader: Reader) -> None:
         store.error = FrontierUnavailable("here", "gone")
         reader.start()
         await pass_time(60)
@@ -198,7 +200,7 @@ def test_an_outage_and_its_end_are_logged_once(caplog: pytest.LogCaptureFixture)
 
 
 def test_errors_that_do_not_pass_are_logged_once_and_seldom_retried(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
+    async def test(store: ListStore, delegate: SeedDelegate, reader: Reader) -> None:
         store.error = FrontierRefused("here", "no rights")
         reader.start()
         await pass_time(10 * REFUSED_RETRY_S + 1)
@@ -216,7 +218,7 @@ def test_errors_that_do_not_pass_are_logged_once_and_seldom_retried(caplog: pyte
 
 
 def test_an_unexpected_error_is_logged_once_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
+    async def test(store: ListStore, delegate: SeedDelegate, reader: Reader) -> None:
         store.error = ZeroDivisionError("bug")
         reader.start()
         await pass_time(10 * REFUSED_RETRY_S + 1)
@@ -227,7 +229,7 @@ def test_an_unexpected_error_is_logged_once_with_its_traceback(caplog: pytest.Lo
 
 
 def test_a_key_of_another_type_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
+    async def test(store: ListStore, delegate: SeedDelegate, reader: Reader) -> None:
         store.wrong_types = {"key": "stream"}
         reader.start()
         await pass_time(60)
@@ -241,7 +243,7 @@ def test_a_key_of_another_type_is_logged_once(caplog: pytest.LogCaptureFixture) 
 
 
 def test_entries_that_arrive_after_the_stop_are_left_to_be_put_back() -> None:
-    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
+    async def test(store: ListStore, delegate: SeedDelegate, reader: Reader) -> None:
         store.answers.clear()
         reader.start()
         await pass_time(0.1)
@@ -249,7 +251,7 @@ def test_entries_that_arrive_after_the_stop_are_left_to_be_put_back() -> None:
         store.answers.set()
         await pass_time(5)
 
-        assert host.taken == []
+        assert delegate.taken == []
         assert len(store.limits) == 1
 
     reading(test, 3)
@@ -259,7 +261,7 @@ def test_entries_that_arrive_after_the_stop_are_left_to_be_put_back() -> None:
 def test_a_server_that_does_not_answer_delays_the_end_for_so_long_only(
     caplog: pytest.LogCaptureFixture, waited_s: float
 ) -> None:
-    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
+    async def test(store: ListStore, delegate: SeedDelegate, reader: Reader) -> None:
         reader.start()
         await pass_time(0.1)
         store.answers.clear()

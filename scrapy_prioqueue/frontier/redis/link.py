@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from redis import Connection, ConnectionPool, Redis, exceptions
 from redis.cluster import ClusterNode, RedisCluster
 
-from scrapy_prioqueue.address import Host, address_of, parse_address
+from scrapy_prioqueue.address import HostPort, address_of, parse_address
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, PrioQueueError
 from scrapy_prioqueue.frontier.redis.locating import (
     ClusterLocator,
@@ -81,7 +81,7 @@ class Link:
         self._has_worked = False
         self._name = name
         self._locator = locator or locator_of(self._parts, self._options, timeout_s)
-        self._host: Host | None = None
+        self._host: HostPort | None = None
         self._located_at = time.monotonic()
         self._others: dict[Locator, Link] = {}
         self.root = root or self

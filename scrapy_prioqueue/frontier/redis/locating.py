@@ -21,7 +21,7 @@ from redis.crc import key_slot
 from redis.exceptions import AuthenticationError, ClusterDownError, MovedError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from scrapy_prioqueue.address import Address, Host
+from scrapy_prioqueue.address import Address, HostPort
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.redis.options import blocking_options, sentinel_options
 from scrapy_prioqueue.frontier.redis.tls import TlsConnection
@@ -52,7 +52,7 @@ class Locator(ABC):
     """
 
     @abstractmethod
-    def locate(self) -> Host:
+    def locate(self) -> HostPort:
         """Return where the server is now.
 
         Raises:
@@ -75,7 +75,7 @@ class SentinelView:
 
     epoch: int
     is_up: bool
-    host: Host
+    host: HostPort
     quorum: int
     sentinels: int
     replicas: int
@@ -92,10 +92,10 @@ class AskingLocator(Locator):
     A server that has been replaced meanwhile refuses writes, unless it was cut off from the others, too.
     """
 
-    _last: Host | None = None
+    _last: HostPort | None = None
     _is_alone = False
 
-    def locate(self) -> Host:
+    def locate(self) -> HostPort:
         try:
             host = self._find()
         except _NobodyAnswers as error:
@@ -121,7 +121,7 @@ class AskingLocator(Locator):
         self._last = None
 
     @abstractmethod
-    def _find(self) -> Host:
+    def _find(self) -> HostPort:
         """Ask where the server is.
 
         Raises:
@@ -144,7 +144,7 @@ class SentinelLocator(AskingLocator):
         options: of connections to Sentinels.
     """
 
-    def __init__(self, hosts: Sequence[Host], primary: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, hosts: Sequence[HostPort], primary: str, options: Mapping[str, Any]) -> None:
         try:
             _sentinel_pool(options, hosts[0]).make_connection()
         except (TypeError, ValueError) as error:
@@ -155,7 +155,7 @@ class SentinelLocator(AskingLocator):
         self._newest: SentinelView | None = None
         self._heard_at = -inf
 
-    def _find(self) -> Host:
+    def _find(self) -> HostPort:
         if self._newest is not None and self._newest.is_up and monotonic() < self._heard_at + FRESH_S:
             return self._newest.host
         views, errors = self._ask_all(enough=len(self.hosts) // 2 + 1)
@@ -170,7 +170,7 @@ class SentinelLocator(AskingLocator):
             )
         return best.host
 
-    def hear(self, sentinel: Host) -> None:
+    def hear(self, sentinel: HostPort) -> None:
         """Ask one Sentinel that has sent news, which the others may not have yet.
 
         Raises:
@@ -180,17 +180,17 @@ class SentinelLocator(AskingLocator):
         if self._newest is None or view.epoch >= self._newest.epoch or monotonic() >= self._heard_at + NEWS_S:
             self._newest, self._heard_at = view, monotonic()
 
-    def views(self) -> tuple[Mapping[Host, SentinelView], Mapping[Host, BaseException]]:
+    def views(self) -> tuple[Mapping[HostPort, SentinelView], Mapping[HostPort, BaseException]]:
         """Return what each Sentinel says, and the errors of the others."""
         views, errors = self._ask_all(enough=len(self.hosts))
         silent = {host: RedisConnectionError("no answer") for host in self.hosts if host not in {**views, **errors}}
         return views, {**errors, **silent}
 
-    def _ask_all(self, enough: int) -> tuple[dict[Host, SentinelView], dict[Host, BaseException]]:
+    def _ask_all(self, enough: int) -> tuple[dict[HostPort, SentinelView], dict[HostPort, BaseException]]:
         """Ask all Sentinels at once; return without the others when so many have answered."""
         asked = {_in_thread(partial(self._ask, host)): host for host in self.hosts}
-        views: dict[Host, SentinelView] = {}
-        errors: dict[Host, BaseException] = {}
+        views: dict[HostPort, SentinelView] = {}
+        errors: dict[HostPort, BaseException] = {}
         with suppress(TimeoutError):
             for answer in as_completed(asked, LONGEST_S):
                 try:
@@ -201,7 +201,7 @@ class SentinelLocator(AskingLocator):
                     break
         return views, errors
 
-    def _ask(self, sentinel: Host) -> SentinelView:
+    def _ask(self, sentinel: HostPort) -> SentinelView:
         with Redis.from_pool(_sentinel_pool(self.options, sentinel)) as client:
             # Only the second command knows a replica that is promoted before the failover is over.
             state, found = (
@@ -227,7 +227,7 @@ class SentinelLocator(AskingLocator):
             down_after_s=int(fields["down-after-milliseconds"]) / 1000,
         )
 
-    def _why_unknown(self, errors: Mapping[Host, BaseException]) -> RedisError:
+    def _why_unknown(self, errors: Mapping[HostPort, BaseException]) -> RedisError:
         unknown = next((error for error in errors.values() if isinstance(error, _UnknownPrimary)), None)
         if unknown is not None:
             known = f"but {unknown}" if str(unknown) else "nor any other"
@@ -264,7 +264,7 @@ def _in_thread(call: Callable[[], T]) -> Future[T]:
     return future
 
 
-def _sentinel_pool(options: Mapping[str, Any], sentinel: Host) -> ConnectionPool:
+def _sentinel_pool(options: Mapping[str, Any], sentinel: HostPort) -> ConnectionPool:
     """Return a pool of connections of our kind, which redis-py's client wouldn't make from these options."""
     name, port = sentinel
     kind = TlsConnection if options["ssl"] else Connection
@@ -277,9 +277,9 @@ def _sentinel_pool(options: Mapping[str, Any], sentinel: Host) -> ConnectionPool
 class FixedLocator(Locator):
     """Knows the address."""
 
-    host: Host
+    host: HostPort
 
-    def locate(self) -> Host:
+    def locate(self) -> HostPort:
         return self.host
 
 
@@ -292,7 +292,7 @@ class ClusterLocator(AskingLocator):
         slot: None for any node.
     """
 
-    def __init__(self, hosts: Sequence[Host], options: Mapping[str, Any], slot: int | None = None) -> None:
+    def __init__(self, hosts: Sequence[HostPort], options: Mapping[str, Any], slot: int | None = None) -> None:
         self._lock = Lock()
         self._named, self._known = list(hosts), list(hosts)
         self._options = options
@@ -316,7 +316,7 @@ class ClusterLocator(AskingLocator):
             return self
         return self._others.setdefault(slot, ClusterLocator(self._named, self._options, slot))
 
-    def _find(self) -> Host:
+    def _find(self) -> HostPort:
         with self._lock:
             ranges = self._ranges()
         for first, last, primary in ranges:
@@ -324,7 +324,7 @@ class ClusterLocator(AskingLocator):
                 return primary
         raise ClusterDownError(f"CLUSTERDOWN no node has hash slot {self._slot}")
 
-    def primaries(self) -> Sequence[Host]:
+    def primaries(self) -> Sequence[HostPort]:
         """Return where the primaries are, of all hash slots.
 
         Raises:
@@ -333,7 +333,7 @@ class ClusterLocator(AskingLocator):
         with self._lock:
             return sorted({primary for _, _, primary in self._ranges()})
 
-    def _ranges(self) -> Sequence[tuple[int, int, Host]]:
+    def _ranges(self) -> Sequence[tuple[int, int, HostPort]]:
         errors = []
         until = monotonic() + LONGEST_S
         for asked in list(self._known):
@@ -358,7 +358,7 @@ class ClusterLocator(AskingLocator):
         raise _unknown("no node of the cluster answers", errors)
 
 
-def _ask_for_slots(asked: Host, options: Mapping[str, Any]) -> Any:
+def _ask_for_slots(asked: HostPort, options: Mapping[str, Any]) -> Any:
     pool = ConnectionPool(**{**options, "host": asked[0], "port": asked[1]})
     client = Redis(connection_pool=pool)
     try:
@@ -378,7 +378,7 @@ def _server_info(client: Redis) -> Mapping[str, Any]:
     return {}
 
 
-def _host_of(node: Sequence[Any], asked: Host) -> Host:
+def _host_of(node: Sequence[Any], asked: HostPort) -> HostPort:
     """Return the address of a node; one without a name is at that of the node that was asked."""
     name, port, *rest = node
     if name == b"?":

@@ -12,7 +12,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from scrapy_prioqueue.address import Host
+from scrapy_prioqueue.address import HostPort
 from scrapy_prioqueue.frontier.redis.locating import ANSWER_S, SentinelLocator
 
 BEGINS = "+failover-state-send-"
@@ -41,7 +41,7 @@ class SentinelEvents:
     """
 
     def __init__(
-        self, locator: SentinelLocator, on_begin: Callable[[], object], on_end: Callable[[Host | None], object]
+        self, locator: SentinelLocator, on_begin: Callable[[], object], on_end: Callable[[HostPort | None], object]
     ) -> None:
         self._locator = locator
         self._on_begin = on_begin
@@ -62,7 +62,7 @@ class SentinelEvents:
                 task.cancel()
             _, running = await asyncio.wait(running, timeout=CANCEL_S)
 
-    async def _follow(self, sentinel: Host) -> None:
+    async def _follow(self, sentinel: HostPort) -> None:
         name, port = sentinel
         own = {"host": name, "port": port, "retry": Retry(NoBackoff(), 0), "socket_timeout": None}
         is_first = True
@@ -84,7 +84,7 @@ class SentinelEvents:
             await asyncio.sleep(AGAIN_S * random.uniform(0.5, 1))
             self._on_end(None)
 
-    async def _listen(self, pubsub: Any, sentinel: Host) -> None:
+    async def _listen(self, pubsub: Any, sentinel: HostPort) -> None:
         while True:
             message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=PING_S)
             if message is None:

@@ -16,7 +16,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
-from scrapy_prioqueue.address import Host
+from scrapy_prioqueue.address import HostPort
 from scrapy_prioqueue.frontier.redis.locating import Locator, SentinelLocator
 from scrapy_prioqueue.frontier.redis.sentinel_events import SentinelEvents
 
@@ -51,10 +51,10 @@ class Watch:
         self._locator = locator
         self._leader = leader
         self._led_to = None if leader is None else leader.host
-        self.host: Host | None = None
+        self.host: HostPort | None = None
         """Where the server was last."""
         self._connections: WeakSet[Any] = WeakSet()
-        self._connecting: dict[asyncio.Task[None], Host] = {}
+        self._connecting: dict[asyncio.Task[None], HostPort] = {}
         self._waits = 0
         self._timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -153,12 +153,12 @@ class Watch:
         if timer is not None:
             timer.cancel()
 
-    def _hear(self, sentinel: Host | None) -> None:
+    def _hear(self, sentinel: HostPort | None) -> None:
         task = asyncio.ensure_future(self._follow_news(sentinel))
         self._hearing.add(task)
         task.add_done_callback(self._hearing.discard)
 
-    async def _follow_news(self, sentinel: Host | None) -> None:
+    async def _follow_news(self, sentinel: HostPort | None) -> None:
         if sentinel is not None and isinstance(self._locator, SentinelLocator):
             with suppress(RedisError, OSError):
                 await asyncio.to_thread(self._locator.hear, sentinel)
@@ -184,7 +184,7 @@ class Watch:
             return
         await self._leave_others(host)
 
-    async def _leave_others(self, host: Host) -> None:
+    async def _leave_others(self, host: HostPort) -> None:
         for task in [task for task, old in self._connecting.items() if old != host]:
             del self._connecting[task]
             task.cancel()
@@ -196,7 +196,7 @@ class Watch:
             self._looks_until = -inf
             self._on_move()
 
-    async def _locate(self) -> Host:
+    async def _locate(self) -> HostPort:
         return await asyncio.to_thread(self._locator.locate)
 
     async def _connect(self, connection: Any, connect: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -56,7 +56,7 @@ class Engine(Protocol):
         """Make the engine ask for requests: there may be new ones, or the crawl has ended."""
 
 
-class Host(Protocol[Tag]):
+class Delegate(Protocol[Tag]):
     """The interface that the pump needs from the scheduler's queue."""
 
     @property
@@ -71,7 +71,7 @@ class Host(Protocol[Tag]):
         """Called when an operation has its outcome."""
 
     def too_large(self, push: Push, tag: Tag | None, roots: Sequence[HeldRequest]) -> None:
-        """Called when a request is too large for the server; the host keeps it, and lets `roots` go when it is done."""
+        """Called when a request is too large for the server: keep it, and let `roots` go when it is done."""
 
     def note_answer(self, answer: Exchanged) -> None:
         """Process an answer except for its leases and outcomes: losses, dead letters, warnings and budgets."""
