@@ -27,7 +27,7 @@ from results import Cell, Report, Table
 
 from scrapy_prioqueue.client import FrontierClient
 
-LOOK_S = 0.1
+SAMPLE_S = 0.1
 WORKERS = 2
 STARTS = 10_000_000
 MILLION = 1_000_000
@@ -82,7 +82,7 @@ def watch(
                 used_b = int(client.info("memory")["used_memory"])
                 resident_b = [resident_of(pid) for pid in pids]
                 sights.append(Sight(depth.accepted, depth.pending, depth.leased, depth.done, resident_b, used_b))
-            pause.wait(LOOK_S)
+            pause.wait(SAMPLE_S)
     return sights
 
 

@@ -24,7 +24,7 @@ from results import Cell, Measured, Report, Table
 MIDDLE = (0.25, 0.8)
 """Shares of all pages between which speed is measured."""
 
-LOOK_S = 0.2
+SITE_POLL_S = 0.2
 """Time between two looks at the site, which answers them, too, and takes longer for one than for a page."""
 
 CORES = 2
@@ -103,7 +103,7 @@ def _in_the_middle(url: str, crawls: Sequence[CrawlProcess], pages: int) -> floa
         while (fetched := visits_of(url)[0]) < share * pages:
             if time.monotonic() > deadline or not any(one.is_running for one in crawls):
                 raise BenchmarkFailed(f"only {fetched} pages fetched\n" + "\n".join(one.log for one in crawls))
-            pause.wait(LOOK_S)
+            pause.wait(SITE_POLL_S)
         moments.append((time.monotonic(), fetched))
     (began_s, first), (ended_s, last) = moments
     return (last - first) / (ended_s - began_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operators.frontiers import LOOK_S
+from scrapy_prioqueue.frontier.redis.operators.frontiers import NAMES_SEARCH_S
 from scrapy_prioqueue.hints import nearest
 from scrapy_prioqueue.moving.serialized import OF_SCRAPY_REDIS
 from scrapy_prioqueue.moving.source import Source, SourceError, SourceRequest
@@ -75,7 +75,7 @@ class ScrapyRedisCrawl(Source):
         if self._link.in_cluster:
             # Each key may be on another node.
             return names
-        for found in self._link.scan(within_s=LOOK_S):
+        for found in self._link.scan(within_s=NAMES_SEARCH_S):
             others = [key.decode(errors="replace") for key in found if not key.startswith(b"{prioqueue:")]
             kinds = zip(others, _types(self._link, *others), strict=True)
             names += [name for name, kind in kinds if kind in ("zset", "list", "set")]

@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 from scrapy_prioqueue.errors import FrontierUnavailable, NotPermitted
 from scrapy_prioqueue.frontier.base import Frontier
 from scrapy_prioqueue.logs import CrawlLog
-from scrapy_prioqueue.pump.timing import BELL_RETRY_S, LOOK_S, SLOW_S
+from scrapy_prioqueue.pump.timing import ANSWER_CHECK_S, BELL_RETRY_S, SLOW_S
 from scrapy_prioqueue.runtime import Alarm, Runner, Timer, call_later
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ class Calls:
         self._runner = runner
         self._caller = caller
         self._clock = clock
-        self._look = Alarm(clock, self._on_look)
-        self._looks_left = 0
+        self._check = Alarm(clock, self._on_check)
+        self._checks_left = 0
         self.running: Deferred[None] | None = None
 
     @property
@@ -74,25 +74,25 @@ class Calls:
         done: Deferred[None] = Deferred()
         self.running = done
         if not running.called:
-            self._looks_left = round(SLOW_S / LOOK_S)
-            self._look.set(self._clock() + LOOK_S)
+            self._checks_left = round(SLOW_S / ANSWER_CHECK_S)
+            self._check.set(self._clock() + ANSWER_CHECK_S)
         running.addCallback(self._succeeded, on_result)
         running.addErrback(self._failed)
         running.addErrback(self._on_bug)
         running.addCallback(lambda _: self._ended(done))
 
-    def _on_look(self) -> None:
-        # A timer that fires late, because of blocking code, other processes or a stop, still counts as one look. So the
-        # time in which the loop couldn't read an answer hardly counts as silence of the server.
-        self._looks_left -= 1
-        if self._looks_left > 0:
-            self._look.set(self._clock() + LOOK_S)
+    def _on_check(self) -> None:
+        # A timer that fires late, because of blocking code, other processes or a stop, still counts as one check. So
+        # the time in which the loop couldn't read an answer hardly counts as silence of the server.
+        self._checks_left -= 1
+        if self._checks_left > 0:
+            self._check.set(self._clock() + ANSWER_CHECK_S)
         else:
             self._caller.on_slow()
 
     def close(self) -> None:
         """Stop waiting for an answer."""
-        self._look.cancel()
+        self._check.cancel()
 
     def _succeeded(self, result: T, on_result: Callable[[T], None]) -> None:
         self._caller.on_answer()
@@ -113,7 +113,7 @@ class Calls:
 
     def _ended(self, done: Deferred[None]) -> None:
         self.running = None
-        self._look.cancel()
+        self._check.cancel()
         done.callback(None)
         self._caller.on_free()
 

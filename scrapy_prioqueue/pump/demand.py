@@ -14,7 +14,14 @@ from scrapy_prioqueue.frontier.runs import LATENCY_BOUNDS_S, latency_class
 from scrapy_prioqueue.pump.backpressure import Backpressure
 from scrapy_prioqueue.pump.delegate import Delegate
 from scrapy_prioqueue.pump.leases import Leases
-from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S, HORIZON_S, MOST_AHEAD, MOST_AHEAD_PER_PLACE, MOST_RESERVED_S
+from scrapy_prioqueue.pump.timing import (
+    AHEAD_S,
+    HORIZON_S,
+    MOST_AHEAD,
+    MOST_AHEAD_PER_PLACE,
+    MOST_RESERVED_S,
+    STALE_AFTER_S,
+)
 
 MOST_NOTES = 1_000
 """Maximum number of notes kept while the frontier doesn't answer; then the oldest are dropped."""
@@ -191,7 +198,7 @@ class Pace:
         concurrency = self._concurrency()
         if concurrency == 1 or self._page_s >= seconds:
             return 0
-        through = concurrency * min(seconds, FRESH_S) / max(self._page_s, 1e-6)
+        through = concurrency * min(seconds, STALE_AFTER_S) / max(self._page_s, 1e-6)
         return round(min(through, concurrency * MOST_AHEAD_PER_PLACE, MOST_AHEAD, concurrency - 1 + self._more))
 
     def _within(self, seconds: float, limit: int) -> int:

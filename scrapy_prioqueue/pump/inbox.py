@@ -8,7 +8,7 @@ from math import inf
 from typing import NamedTuple
 
 from scrapy_prioqueue.frontier.base import Lease
-from scrapy_prioqueue.pump.timing import FRESH_S
+from scrapy_prioqueue.pump.timing import STALE_AFTER_S
 from scrapy_prioqueue.rank import tier_of
 
 
@@ -185,7 +185,7 @@ class Inbox:
 
     def take_stale(self) -> list[Lease]:
         """Remove and return leases that have been able to start for too long."""
-        oldest = self._clock() - FRESH_S
+        oldest = self._clock() - STALE_AFTER_S
         return self._take(lambda entry: _is_stale(entry, oldest))
 
     def take_outranked(self, pushed: Sequence[tuple[int, str]]) -> list[Lease]:
@@ -254,7 +254,7 @@ class Inbox:
 
     def has_stale(self) -> bool:
         """Return whether a lease has been able to start for too long."""
-        oldest = self._clock() - FRESH_S
+        oldest = self._clock() - STALE_AFTER_S
         if self._none_before >= oldest:
             return False
         self._none_before = min((entry.granted_at for entry in self._entries), default=inf)

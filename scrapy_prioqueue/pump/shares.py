@@ -83,7 +83,7 @@ def _mixed(number: int, other: int) -> int:
     return ((number ^ other) * _GOLDEN) & _MASK
 
 
-LOOK_S = 5.0
+LIMITS_REFRESH_S = 5.0
 """Seconds after which a worker asks again for the limits in force."""
 
 
@@ -126,7 +126,7 @@ class LimitShares:
     @property
     def must_look(self) -> bool:
         """Whether to ask for the limits in force now."""
-        return self._clock() - self._looked_at >= LOOK_S
+        return self._clock() - self._looked_at >= LIMITS_REFRESH_S
 
     def note_in_force(self, limits: LimitsInForce) -> None:
         """Store the limits in force."""

@@ -11,7 +11,7 @@ MOST_AHEAD, MOST_AHEAD_PER_PLACE = 64, 4
 The leases of a killed worker are blocked until they expire. Otherwise the inbox is smaller than the concurrency.
 """
 
-FRESH_S = 0.25
+STALE_AFTER_S = 0.25
 """Age at which an unstarted lease is released, since a better request may have been pushed meanwhile."""
 
 FLUSH_S = 0.05
@@ -53,8 +53,8 @@ FULL_RETRY_S = 1.0
 SLOW_S = 3.0
 """Time after which an answer is overdue, and the crawl continues with what is here."""
 
-LOOK_S = 0.1
-"""Time between two checks for an answer; an answer is overdue after `SLOW_S` / `LOOK_S` checks."""
+ANSWER_CHECK_S = 0.1
+"""Time between two checks for an answer; an answer is overdue after `SLOW_S` / `ANSWER_CHECK_S` checks."""
 
 FIRST_RETRY_S, LAST_RETRY_S = 0.1, 5.0
 """Time between two attempts, doubled from the first to the last, with jitter so that a fleet doesn't retry in step."""

@@ -15,7 +15,7 @@ from scrapy_prioqueue.pump.pump import Pump
 
 logger = logging.getLogger(__name__)
 
-FRESH_S = 5.0
+COUNTS_AGE_S = 5.0
 """Maximum age of the counts that are logged, in seconds; a worker asks for newer ones only if they are older."""
 
 COUNTS = ("pending", "delayed", "leased", "done", "dead", "accepted", "workers")
@@ -46,7 +46,7 @@ class FleetLog:
     def look(self) -> None:
         """Log a line if it is due; to be called once a second."""
         now = self._clock()
-        if not self._interval_s or now < self._due_at or not self._pump.refresh(FRESH_S):
+        if not self._interval_s or now < self._due_at or not self._pump.refresh(COUNTS_AGE_S):
             return
         self._due_at = max(self._due_at + self._interval_s, now)
         depth, rates = self._pump.depth, {}

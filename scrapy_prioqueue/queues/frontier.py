@@ -52,7 +52,7 @@ from scrapy_prioqueue.queues.endings import Endings
 from scrapy_prioqueue.queues.events import Events
 from scrapy_prioqueue.queues.feeds import Feeds
 from scrapy_prioqueue.queues.fleet import FleetLog
-from scrapy_prioqueue.queues.idle import LOOK_S, Idleness
+from scrapy_prioqueue.queues.idle import Idleness
 from scrapy_prioqueue.queues.kept import COOKIEJAR, CookieSessions, KeptQueue, KeptRequest
 from scrapy_prioqueue.queues.layers import Layers
 from scrapy_prioqueue.queues.lineages import DONT_RECORD_META, LINEAGE_META, Lineages, is_again, is_redirect_to_itself
@@ -83,6 +83,9 @@ from scrapy_prioqueue.stats import (
 from scrapy_prioqueue.tiers import INHERITED_META, TierPolicy
 
 logger = logging.getLogger(__name__)
+
+CHECK_S = 1.0
+"""Seconds between two rounds of the checks that no event starts."""
 
 GIVE_WAY_S = 2.0
 """Seconds for which a worker takes no requests after it has abandoned a page, so that another worker gets that page."""
@@ -200,7 +203,7 @@ class FrontierQueue(RequestQueue):
 
     def _look(self) -> None:
         """Run the checks that are due once a second."""
-        self._timer = call_later(LOOK_S, self._look)
+        self._timer = call_later(CHECK_S, self._look)
         self._idleness.look()
         self._slow_pages.look()
         self._starts.are_lasting = True

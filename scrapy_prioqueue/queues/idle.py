@@ -23,8 +23,6 @@ from scrapy_prioqueue.queues.kept import KeptQueue
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 1.0
-"""Seconds between two checks."""
 
 SIGNAL_S = 5.0
 """Seconds between two signals of a worker that stays idle, as between two heartbeats of Scrapy's engine."""

@@ -11,7 +11,7 @@ from scrapy import Spider
 
 from scrapy_prioqueue.frontier.base import Depth
 from scrapy_prioqueue.logs import name_crawl
-from scrapy_prioqueue.queues.fleet import FRESH_S, FleetLog
+from scrapy_prioqueue.queues.fleet import COUNTS_AGE_S, FleetLog
 from tests.support.clocks import Clock
 
 JOINED = Depth(accepted=10, pending=10, workers=1)
@@ -99,7 +99,7 @@ def test_counts_that_are_old_are_asked_for_first(lines: Any) -> None:
     bench = Bench()
     bench.pump.is_current = False
     bench.look(60, JOINED)
-    assert (bench.pump.asked, lines()) == ([FRESH_S], [])
+    assert (bench.pump.asked, lines()) == ([COUNTS_AGE_S], [])
 
     bench.pump.is_current = True
     bench.look(1, MORE)

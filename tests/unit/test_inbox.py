@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.pump.inbox import Inbox
-from scrapy_prioqueue.pump.timing import FRESH_S
+from scrapy_prioqueue.pump.timing import STALE_AFTER_S
 from tests.support.clocks import Clock
 
 
@@ -83,11 +83,11 @@ def test_leases_are_counted_by_slot(clock: Clock) -> None:
 def test_lease_is_stale_once_it_has_waited_for_too_long(clock: Clock) -> None:
     inbox = Inbox(clock)
     inbox.add([lease(1, rank=2)])
-    clock.advance(FRESH_S)
+    clock.advance(STALE_AFTER_S)
     inbox.add([lease(2, rank=1)])
     assert not inbox.has_stale()
 
-    clock.advance(FRESH_S / 2)
+    clock.advance(STALE_AFTER_S / 2)
 
     assert inbox.has_stale()
     assert ids(inbox.take_stale()) == [1]
@@ -98,23 +98,23 @@ def test_lease_is_stale_once_it_has_waited_for_too_long(clock: Clock) -> None:
 def test_each_lease_is_stale_in_its_own_time(clock: Clock) -> None:
     inbox = Inbox(clock)
     inbox.add([lease(1)])
-    clock.advance(FRESH_S * 0.8)
+    clock.advance(STALE_AFTER_S * 0.8)
     inbox.add([lease(2)])
-    clock.advance(FRESH_S * 0.4)
+    clock.advance(STALE_AFTER_S * 0.4)
     assert inbox.has_stale()
 
     assert inbox.take(lambda _: True) == lease(1)
     assert not inbox.has_stale()
 
-    clock.advance(FRESH_S * 0.5)
+    clock.advance(STALE_AFTER_S * 0.5)
     assert not inbox.has_stale()
-    clock.advance(FRESH_S * 0.2)
+    clock.advance(STALE_AFTER_S * 0.2)
     assert inbox.has_stale()
 
 
 def test_empty_inbox_has_nothing_stale(clock: Clock) -> None:
     inbox = Inbox(clock)
-    clock.advance(FRESH_S * 10)
+    clock.advance(STALE_AFTER_S * 10)
 
     assert not inbox.has_stale()
     assert inbox.take_stale() == []
@@ -183,7 +183,7 @@ def test_a_lease_is_there_from_its_start_until_it_is_too_late(clock: Clock) -> N
 def test_leases_with_a_start_time_are_neither_stale_nor_outranked(clock: Clock) -> None:
     inbox = Inbox(clock)
     inbox.add([timed(1, rank=5, late_ms=10_000), lease(2, rank=5)])
-    clock.advance(2 * FRESH_S)
+    clock.advance(2 * STALE_AFTER_S)
 
     assert not inbox.has_outranked(5)
     assert inbox.has_outranked(4)
@@ -195,7 +195,7 @@ def test_leases_with_a_start_time_are_neither_stale_nor_outranked(clock: Clock) 
 def test_a_lease_of_a_slot_that_opens_once_is_stale_from_then_on(clock: Clock) -> None:
     inbox = Inbox(clock)
     inbox.add([timed(1, start_in_ms=200, late_ms=None)])
-    clock.advance(FRESH_S + 0.1)
+    clock.advance(STALE_AFTER_S + 0.1)
     assert not inbox.has_stale()
     clock.advance(0.2)
     assert ids(inbox.take_stale()) == [1]

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from scrapy_prioqueue.pump.demand import Pace
-from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S, MOST_AHEAD, MOST_AHEAD_PER_PLACE
+from scrapy_prioqueue.pump.timing import AHEAD_S, MOST_AHEAD, MOST_AHEAD_PER_PLACE, STALE_AFTER_S
 from tests.support.clocks import Clock
 
 
@@ -114,8 +114,8 @@ def test_with_one_request_at_a_time_nothing_is_held_however_fast_it_is(clock: Cl
 
 
 def test_of_a_server_that_takes_long_no_more_is_held_than_starts_before_it_is_stale(clock: Clock) -> None:
-    page_s = FRESH_S / 2
-    assert work(Pace(lambda: 16, clock), clock, places=16, page_s=page_s, round_trip_s=10 * FRESH_S) == 2 * 16
+    page_s = STALE_AFTER_S / 2
+    assert work(Pace(lambda: 16, clock), clock, places=16, page_s=page_s, round_trip_s=10 * STALE_AFTER_S) == 2 * 16
 
 
 def test_released_requests_reduce_the_number_prefetched(clock: Clock) -> None:

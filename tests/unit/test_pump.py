@@ -12,11 +12,11 @@ from scrapy_prioqueue.frontier.base import Ack, Depth, Lease, Push, Release
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE, MAX_BATCHES
 from scrapy_prioqueue.pump.timing import (
     FLUSH_S,
-    FRESH_S,
     MOST_AHEAD_PER_PLACE,
     POLL_S,
     POLL_WITHOUT_BELL_S,
     RENEWALS_PER_TTL,
+    STALE_AFTER_S,
     TICK_S,
 )
 from tests.unit.pumping import ROUND_TRIP_S, TTL_S, Bench, finished, in_loop_time, leased, stored
@@ -211,7 +211,7 @@ async def test_unstarted_lease_that_has_waited_for_long_is_exchanged_before_it_i
     await leased(first)
     second.push("better", rank=1)
     await stored(second, 1)
-    await pass_time(2 * FRESH_S)
+    await pass_time(2 * STALE_AFTER_S)
 
     assert first.pump.take() is None
     await leased(first)

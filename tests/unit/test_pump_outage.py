@@ -10,7 +10,7 @@ from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.base import Ack, Claim, Depth, Lease, Push
 from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
 from scrapy_prioqueue.pump.outage import MOST_LOGGED, MOST_WARNINGS, Failures
-from scrapy_prioqueue.pump.timing import FRESH_S, SLOW_S
+from scrapy_prioqueue.pump.timing import SLOW_S, STALE_AFTER_S
 from tests.unit.pumping import TTL_S, Bench, depth, in_loop_time, leased, stored
 from tests.unit.virtual_time import in_virtual_time, pass_time, until
 
@@ -19,7 +19,7 @@ SLOT = "shop.example"
 
 async def cut_off(bench: Bench, rank: int = -1) -> None:
     """Let the worker notice that it can't connect, with this request in its outbox."""
-    await pass_time(FRESH_S / 4)
+    await pass_time(STALE_AFTER_S / 4)
     bench.remote.is_unreachable = True
     bench.push("first", rank=rank)
     await failed(bench)

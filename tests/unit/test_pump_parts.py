@@ -26,12 +26,12 @@ from scrapy_prioqueue.pump.demand import MOST_NOTES, Notes
 from scrapy_prioqueue.pump.outage import Failures
 from scrapy_prioqueue.pump.outbox import HeldRequest, Outbox
 from scrapy_prioqueue.pump.timing import (
+    ANSWER_CHECK_S,
     EMPTY_FLUSH_S,
     FIRST_RETRY_S,
     FLUSH_S,
     FULL_RETRY_S,
     LAST_RETRY_S,
-    LOOK_S,
     POLL_S,
     POLL_WITHOUT_BELL_S,
     SLOW_S,
@@ -174,9 +174,9 @@ async def test_caller_hears_once_that_an_answer_takes_long_and_gets_it_neverthel
 async def test_no_answer_is_overdue_while_a_blocked_loop_could_not_read_it() -> None:
     caller, stalled_s = Caller(), 0.0
     calls = Calls(AsyncioRunner(), caller, lambda: in_loop_time() + stalled_s)
-    calls.call(answering(7, SLOW_S - LOOK_S), lambda result: caller.told.append(("result", result)))
+    calls.call(answering(7, SLOW_S - ANSWER_CHECK_S), lambda result: caller.told.append(("result", result)))
     while calls.is_busy:
-        await pass_time(LOOK_S)
+        await pass_time(ANSWER_CHECK_S)
         stalled_s += SLOW_S
 
     assert caller.told == ["answers", ("result", 7), "free"]

@@ -13,12 +13,12 @@ from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Latenc
 from scrapy_prioqueue.pump.demand import MOST_NOTES, MOST_SENT
 from scrapy_prioqueue.pump.timing import (
     FLUSH_S,
-    FRESH_S,
     HORIZON_S,
     LAST_SLOT_POLL_S,
     POLL_S,
     SLOT_POLL_S,
     SLOW_S,
+    STALE_AFTER_S,
 )
 from tests.contract.backends import labelled_push
 from tests.unit.pumping import ROUND_TRIP_S, Bench, in_loop_time, stored
@@ -147,7 +147,7 @@ async def test_a_lease_with_a_time_limit_is_not_exchanged_because_it_is_old_or_o
     await with_leases(bench, a=(100, 3_000))
     bench.delegate.full_slots = {SLOT}
     bench.push("better", rank=-1, slot="other.example")
-    await pass_time(0.1 + 2 * FRESH_S)
+    await pass_time(0.1 + 2 * STALE_AFTER_S)
 
     bench.delegate.full_slots = set()
     assert payloads(bench)[0] == b"a"

@@ -38,7 +38,7 @@ from scrapy_prioqueue.frontier.redis.troubles import (
 )
 from scrapy_prioqueue.frontier.redis.watch import Watch
 
-LOOKS = 10
+TURNS = 10
 """Turns of the loop, at equal intervals, after the last of which the time is over."""
 
 
@@ -57,7 +57,7 @@ class Patience:
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
-        self._looks_left = LOOKS
+        self._turns_left = TURNS
         self._cancellations = 0
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[object] | None = None
@@ -68,11 +68,11 @@ class Patience:
 
     def _wait(self) -> None:
         if self._seconds is not None:
-            self._timer = asyncio.get_running_loop().call_later(self._seconds / LOOKS, self._look)
+            self._timer = asyncio.get_running_loop().call_later(self._seconds / TURNS, self._on_turn)
 
-    def _look(self) -> None:
-        self._looks_left -= 1
-        if self._looks_left <= 0 and self._task is not None:
+    def _on_turn(self) -> None:
+        self._turns_left -= 1
+        if self._turns_left <= 0 and self._task is not None:
             # Repeated each time, since a client may swallow a cancellation.
             self._cancellations += 1
             self._task.cancel()

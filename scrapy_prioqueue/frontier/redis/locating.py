@@ -33,7 +33,7 @@ ANSWER_S = 1.0
 LONGEST_S = 3 * ANSWER_S
 """Longest time for all Sentinels: to look up their names, to connect, and to answer."""
 
-FRESH_S, NEWS_S = 1.0, 10.0
+ANNOUNCED_S, NEWS_S = 1.0, 10.0
 """Seconds for which what one Sentinel has announced counts without a question to the others, and as long as they don't
 know it."""
 
@@ -156,7 +156,7 @@ class SentinelLocator(AskingLocator):
         self._heard_at = -inf
 
     def _find(self) -> HostPort:
-        if self._newest is not None and self._newest.is_up and monotonic() < self._heard_at + FRESH_S:
+        if self._newest is not None and self._newest.is_up and monotonic() < self._heard_at + ANNOUNCED_S:
             return self._newest.host
         views, errors = self._ask_all(enough=len(self.hosts) // 2 + 1)
         if not views:

@@ -10,8 +10,8 @@ from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.wire import memory_arguments
 
-LOOK_S = 1.0
-"""Seconds between two looks."""
+MEMORY_CHECK_S = 1.0
+"""Seconds between two reads of the memory in use."""
 
 LOW_PART = 0.9
 """Part of the mark below which the memory counts as free again."""
@@ -34,7 +34,7 @@ class MemoryWatch:
         """Return the arguments for `note`, empty until it is time for a look."""
         if not self._mark or self._clock() < self._look_at:
             return ()
-        self._look_at = self._clock() + LOOK_S
+        self._look_at = self._clock() + MEMORY_CHECK_S
         used = used_part(await connection.info("memory"))
         if used is None:
             return ()

@@ -21,8 +21,8 @@ SLOT_LIMIT = 2000
 LEASE_LIMIT = 2000
 """Maximum number of leases that are read at one moment."""
 
-LOOKS = 3
-"""Number of looks in which a slot must be misplaced before it is reported."""
+READS = 3
+"""Number of reads in a row in which a slot must be misplaced before it is reported."""
 
 Progress = Callable[[str, int], object]
 
@@ -165,23 +165,23 @@ class Audit:
         found: dict[Misplacement, list[bytes]] = {}
         unsorted = {member[8:] for member in self._lanes.unsorted()}
         slots = list({*queues, *self._lanes.names()} - unsorted)
-        looked_at = 0
+        read = 0
         for part in pieces(slots, SLOTS_PER_CALL):
-            looked_at += len(part)
+            read += len(part)
             # A slot may have moved between two calls, so only those that stay misplaced count.
-            for _ in range(LOOKS):
-                misplaced = self._look_at(part) if part else {}
+            for _ in range(READS):
+                misplaced = self._misplaced_in(part) if part else {}
                 part = list(misplaced)
             for slot, what in misplaced.items():
                 found.setdefault(what, []).append(slot)
-            self._report("reading slots", looked_at)
+            self._report("reading slots", read)
         return found
 
     def _report(self, doing: str, done: int) -> None:
         if self._progress is not None:
             self._progress(doing, done)
 
-    def _look_at(self, slots: Sequence[bytes]) -> dict[bytes, Misplacement]:
+    def _misplaced_in(self, slots: Sequence[bytes]) -> dict[bytes, Misplacement]:
         turns, waiting = self._keys.of("turns"), self._keys.of("waiting")
         found: dict[bytes, Misplacement] = {}
         for lane in self._lanes.all():

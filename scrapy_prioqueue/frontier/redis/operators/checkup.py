@@ -32,7 +32,7 @@ HALVES = {
 
 EXAMPLES = 3
 MOST_NAMED = 10
-LOOKS = 5
+RECOUNTS = 5
 STALE_CLEARING_MS = 30_000
 
 
@@ -209,7 +209,7 @@ def _unread(status: Status) -> Iterator[Finding]:
 
 def _books(audit: Audit) -> Iterator[Finding]:
     found = audit.books()
-    for _ in range(LOOKS):
+    for _ in range(RECOUNTS):
         if not found.differences():
             break
         # A busy fleet may have created or emptied slots in between.
@@ -234,13 +234,13 @@ def _counts(audit: Audit) -> Iterator[Finding]:
         yield Finding("budgets", "wrong", text, REBUILD)
 
 
-def _lasting(look: Callable[[], Sequence[str]]) -> Sequence[str]:
-    """Return what each look finds; without the right to transactions a single look also finds changes in between."""
-    found = look()
-    for _ in range(LOOKS):
+def _lasting(count: Callable[[], Sequence[str]]) -> Sequence[str]:
+    """Return what each count finds; without the right to transactions a single one also finds changes in between."""
+    found = count()
+    for _ in range(RECOUNTS):
         if not found:
             break
-        again = look()
+        again = count()
         found = [name for name in found if name in again]
     return found
 

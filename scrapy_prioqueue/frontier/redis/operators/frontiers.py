@@ -15,7 +15,7 @@ from scrapy_prioqueue.frontier.redis.troubles import is_moving
 from scrapy_prioqueue.frontier.redis.wire import decoded, decoded_hash
 from scrapy_prioqueue.hints import nearest
 
-LOOK_S = 1.0
+NAMES_SEARCH_S = 1.0
 """Seconds for which names are searched for a message."""
 
 _COUNTERS = ("pending", "delayed", "leased", "dead", "done", "accepted")
@@ -80,7 +80,7 @@ def is_one_node(link: Link) -> bool:
 def others_of(link: Link, name: str) -> str:
     """Return the end of a message that there is no frontier of this name: some that there are, by a short scan."""
     try:
-        names = frontier_names(link, within_s=LOOK_S)
+        names = frontier_names(link, within_s=NAMES_SEARCH_S)
     except FrontierUnavailable:
         return ""
     others = nearest(name, [each for each in names if each != name])
