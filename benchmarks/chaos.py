@@ -69,13 +69,13 @@ def report(outcomes: Sequence[tuple[str, Outcome]]) -> str:
 
 def _row(name: str, outcomes: Sequence[Outcome]) -> Sequence[str]:
     deaths = [death for outcome in outcomes for death in outcome.deaths if death.held]
-    lost = sum(len(outcome.verdict.lost) + len(outcome.verdict.without_item) for outcome in outcomes)
+    lost = sum(len(outcome.tally.lost) + len(outcome.tally.without_item) for outcome in outcomes)
     return [
         name,
         str(sum(outcome.faults.total() for outcome in outcomes)),
         str(sum(outcome.pages for outcome in outcomes)),
         str(lost),
-        str(sum(sum(outcome.verdict.repeated.values()) for outcome in outcomes)),
+        str(sum(sum(outcome.tally.repeated.values()) for outcome in outcomes)),
         str(sum(len(outcome.left) for outcome in outcomes)),
         str(len(deaths)),
         _longest([death.back_s for death in deaths]),

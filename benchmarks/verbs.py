@@ -183,7 +183,7 @@ class _Verbs:
         for finding in chain(
             server_findings(self._link, inspector.keys.of("probe")), frontier_findings(inspector, TIERS)
         ):
-            if finding.level == "wrong":
+            if finding.severity == "wrong":
                 print(f"  wrong: {finding}", file=sys.stderr)
 
     def _move(self) -> None:

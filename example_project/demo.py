@@ -15,7 +15,7 @@ from children import Children, DemoFailed, wait_until
 from ledger import Ledger
 from redis_server import RedisServer, RedisServerError
 from shop_site.catalogue import Page
-from summary import Crawl, Kill, Verdict, judge, tell
+from summary import Crawl, Kill, Tally, judge, tell
 
 PAGE = "http://127.0.0.1:8765/"
 """Where `make demo-dashboard` shows a crawl."""
@@ -27,7 +27,7 @@ KILL_AFTER = 1 / 3
 
 
 class Demo:
-    """The crawl, from the first process to the verdict.
+    """The crawl, from the first process to the tally.
 
     Args:
         directory: for logs, lists and items.
@@ -46,7 +46,7 @@ class Demo:
         self._options = options
         self._deadline = time.monotonic() + options.within
 
-    def run(self) -> tuple[Crawl, Verdict]:
+    def run(self) -> tuple[Crawl, Tally]:
         """Start site and workers, kill one of them, start it again, wait for the end and judge.
 
         Raises:
@@ -141,14 +141,14 @@ def run_demo(options: argparse.Namespace) -> bool:
         redis = stack.enter_context(RedisServer(directory / "redis", appendonly=True))
         children = stack.enter_context(Children(directory))
         try:
-            crawl, verdict = Demo(directory, redis, children, options).run()
+            crawl, tally = Demo(directory, redis, children, options).run()
         except DemoFailed as failure:
             print(f"{children.tails()}\n\nThe demo failed: {failure}.", file=sys.stderr)
             return False
-        if not verdict.is_good:
+        if not tally.is_good:
             print(children.tails(), file=sys.stderr)
-        print(f"\n{tell(crawl, verdict)}\n\nTo see a crawl on a page: make demo-dashboard, then {PAGE}")
-        return verdict.is_good
+        print(f"\n{tell(crawl, tally)}\n\nTo see a crawl on a page: make demo-dashboard, then {PAGE}")
+        return tally.is_good
 
 
 def main() -> int:

@@ -70,7 +70,7 @@ class Crawl:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Tally:
     """What is right and wrong with a crawl.
 
     Args:
@@ -95,13 +95,13 @@ class Verdict:
         return not (self.lost or self.strays or self.without_item)
 
 
-def judge(crawl: Crawl) -> Verdict:
+def judge(crawl: Crawl) -> Tally:
     """Compare what the site saw and what the pipelines wrote with the site's own list."""
     urls = {page.url for page in crawl.pages}
     answers = Counter(visit.url for visit in crawl.visits if visit.is_final and visit.path != "/robots.txt")
     items = Counter(item["url"] for item in crawl.items)
     products = {page.url for page in crawl.pages if page.kind == "product"}
-    return Verdict(
+    return Tally(
         lost=sorted(urls - answers.keys()),
         strays=sorted(answers.keys() - urls),
         repeated={url: count - 1 for url, count in answers.items() if count > 1},
@@ -111,11 +111,11 @@ def judge(crawl: Crawl) -> Verdict:
     )
 
 
-def tell(crawl: Crawl, verdict: Verdict) -> str:
+def tell(crawl: Crawl, tally: Tally) -> str:
     """Return the summary that the demo prints."""
-    parts = [_by_worker_and_tier(crawl), _totals(crawl, verdict), "\n".join(_at_the_kill(crawl, verdict))]
-    parts += [_list_of(what, urls) for what, urls in _complaints(verdict) if urls]
-    parts.append("Nothing was lost." if verdict.is_good else "This is not how it should be.")
+    parts = [_by_worker_and_tier(crawl), _totals(crawl, tally), "\n".join(_at_the_kill(crawl, tally))]
+    parts += [_list_of(what, urls) for what, urls in _complaints(tally) if urls]
+    parts.append("Nothing was lost." if tally.is_good else "This is not how it should be.")
     return "\n\n".join(parts)
 
 
@@ -136,27 +136,27 @@ def _by_worker_and_tier(crawl: Crawl) -> str:
     return table(rows, "<" + ">" * (len(PRIOQUEUE_TIERS) + 1))
 
 
-def _totals(crawl: Crawl, verdict: Verdict) -> str:
+def _totals(crawl: Crawl, tally: Tally) -> str:
     rows: list[Sequence[object]] = [
         ("pages on the site's list", len(crawl.pages), ""),
-        ("lost", len(verdict.lost), "on the list, but never answered to the end"),
-        ("fetched twice", sum(verdict.repeated.values()), "answered to the end once more than needed"),
-        ("retries", verdict.retries, "asked for by the site with a 500; not counted as fetched twice"),
+        ("lost", len(tally.lost), "on the list, but never answered to the end"),
+        ("fetched twice", sum(tally.repeated.values()), "answered to the end once more than needed"),
+        ("retries", tally.retries, "asked for by the site with a 500; not counted as fetched twice"),
         ("products", sum(page.kind == "product" for page in crawl.pages), ""),
-        ("without an item", len(verdict.without_item), ""),
-        ("items written twice", verdict.repeated_items, ""),
+        ("without an item", len(tally.without_item), ""),
+        ("items written twice", tally.repeated_items, ""),
         ("seconds", f"{crawl.ended_s - crawl.started_s:.1f}", "from the start of the workers to the end of the last"),
     ]
     return table(rows, "<><")
 
 
-def _at_the_kill(crawl: Crawl, verdict: Verdict) -> Iterator[str]:
+def _at_the_kill(crawl: Crawl, tally: Tally) -> Iterator[str]:
     kill = crawl.kill
     own = [visit for visit in crawl.first_fetches.values() if visit.worker == kill.worker]
     before = [visit for visit in own if visit.time_s < kill.time_s]
     after = [visit for visit in own if visit.time_s > kill.returned_s]
     unanswered = sum(visit.status == HUNG_UP and visit.worker == kill.worker for visit in crawl.visits)
-    unreported = sum(visit.url in verdict.repeated for visit in before)
+    unreported = sum(visit.url in tally.repeated for visit in before)
     yield (
         f"{kill.worker} (process {kill.pid}) was killed after {kill.time_s - crawl.started_s:.1f} s, "
         f"when {counted(kill.fetched, 'page was', 'pages were')} fetched, {len(before)} of them by it."
@@ -165,7 +165,7 @@ def _at_the_kill(crawl: Crawl, verdict: Verdict) -> Iterator[str]:
         f"It left {counted(unanswered, 'request')} open at the site,"
         f" and {counted(unreported, 'page')} answered but not yet reported done."
     )
-    yield f"These were fetched again; fetched twice for other reasons: {len(verdict.repeated) - unreported}."
+    yield f"These were fetched again; fetched twice for other reasons: {len(tally.repeated) - unreported}."
     if after:
         wait_s = after[0].time_s - kill.returned_s
         pages = counted(len(after), "more page")
@@ -174,10 +174,10 @@ def _at_the_kill(crawl: Crawl, verdict: Verdict) -> Iterator[str]:
         yield "Started again under its name, it found nothing left to fetch."
 
 
-def _complaints(verdict: Verdict) -> Iterator[tuple[str, Collection[str]]]:
-    yield "Lost", verdict.lost
-    yield "Not on the site's list", verdict.strays
-    yield "Products without an item", verdict.without_item
+def _complaints(tally: Tally) -> Iterator[tuple[str, Collection[str]]]:
+    yield "Lost", tally.lost
+    yield "Not on the site's list", tally.strays
+    yield "Products without an item", tally.without_item
 
 
 def _list_of(what: str, urls: Collection[str]) -> str:

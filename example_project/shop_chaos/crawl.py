@@ -15,7 +15,7 @@ from pathlib import Path
 from children import Children, DemoFailed, wait_until
 from ledger import Ledger
 from redis_server import RedisServer
-from summary import NO_KILL, Crawl, Verdict, judge
+from summary import NO_KILL, Crawl, Tally, judge
 
 from shop_chaos.aof import AppendOnlyFile
 from shop_chaos.faults import LEASE_TTL_S, REDIS_TIMEOUT_S, Scene
@@ -88,7 +88,7 @@ class Outcome:
         plan: as it was asked for.
         faults: how often each happened.
         pages: on the site's list.
-        verdict: of ledger and list.
+        tally: of ledger and list.
         deaths: of workers, and how long their recovery took.
         replaced: workers that could not begin, and for which others were started.
         left: what Redis should not hold any more, in words.
@@ -100,7 +100,7 @@ class Outcome:
     plan: Plan
     faults: Counter[str]
     pages: int
-    verdict: Verdict
+    tally: Tally
     deaths: Sequence[Death]
     replaced: int
     left: Collection[str]
@@ -111,12 +111,12 @@ class Outcome:
     @property
     def complaints(self) -> Sequence[str]:
         """Everything that should not be so; nothing if all is well."""
-        verdict = self.verdict
+        tally = self.tally
         return [
             *([self.failure] if self.failure else []),
-            *(f"lost: {url}" for url in verdict.lost),
-            *(f"not on the site's list: {url}" for url in verdict.strays),
-            *(f"without an item: {url}" for url in verdict.without_item),
+            *(f"lost: {url}" for url in tally.lost),
+            *(f"not on the site's list: {url}" for url in tally.strays),
+            *(f"without an item: {url}" for url in tally.without_item),
             *(f"left in Redis: {what}" for what in self.left),
             *(f"in a log: {line}" for line in self.troubles),
             *(f"late: leases of {death.worker} came back after {death.back_s:.1f} s" for death in self._late()),
@@ -189,7 +189,7 @@ class ChaosCrawl:
             plan=plan,
             faults=storm.counts,
             pages=len(ledger.pages),
-            verdict=judge(crawl),
+            tally=judge(crawl),
             deaths=recoveries.deaths,
             replaced=fleet.replaced,
             left=left,

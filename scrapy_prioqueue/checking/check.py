@@ -16,7 +16,7 @@ from scrapy_prioqueue.checking.roles import Roles
 from scrapy_prioqueue.checking.sessions import session_findings
 from scrapy_prioqueue.checking.siblings import sibling_findings
 from scrapy_prioqueue.checking.state import state_findings
-from scrapy_prioqueue.frontier.redis.operators.doctor import LEVELS
+from scrapy_prioqueue.frontier.redis.operators.doctor import SEVERITIES
 
 
 def code_findings(code: SpiderCode, around: Surroundings) -> Sequence[CodeFinding]:
@@ -38,7 +38,9 @@ def code_findings(code: SpiderCode, around: Surroundings) -> Sequence[CodeFindin
 
 def in_order(findings: Iterable[CodeFinding]) -> Sequence[CodeFinding]:
     """Return the findings without repetitions, the worst first and then by place."""
-    return sorted(dict.fromkeys(findings), key=lambda one: (-LEVELS.index(one.level), one.file, one.line, one.text))
+    return sorted(
+        dict.fromkeys(findings), key=lambda one: (-SEVERITIES.index(one.severity), one.file, one.line, one.text)
+    )
 
 
 def _limits(code: SpiderCode, around: Surroundings) -> Iterator[CodeFinding]:

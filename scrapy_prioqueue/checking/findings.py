@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scrapy_prioqueue.checking.code import Place
-from scrapy_prioqueue.frontier.redis.operators.doctor import Finding, Level
+from scrapy_prioqueue.frontier.redis.operators.doctor import Finding, Severity
 
 PAGE = "Is my spider ready?"
 """Title of the page about the code of spiders."""
@@ -37,8 +37,8 @@ PATTERNS: Mapping[str, str] = {
 class CodeFinding(Finding):
     """A finding about the code or the settings of a spider.
 
-    The levels mean: wrong, with several workers pages or items are missing or have wrong values, or requests stay in
-    one worker, or Scrapy never calls a method; warning, things are done once for each worker; note, good to know.
+    The severities mean: wrong, with several workers pages or items are missing or have wrong values, or requests stay
+    in one worker, or Scrapy never calls a method; warning, things are done once for each worker; note, good to know.
 
     Args:
         file: path of the source; empty for a finding about settings.
@@ -57,7 +57,7 @@ class CodeFinding(Finding):
 
 
 def found(
-    level: Level, topic: str, text: str, section: str, place: Place = ("", 0), *, remedy: str = ""
+    severity: Severity, topic: str, text: str, section: str, place: Place = ("", 0), *, remedy: str = ""
 ) -> CodeFinding:
     """Return a finding with the remedy of its section, unless another one is given."""
-    return CodeFinding(topic, level, text, remedy or PATTERNS[section], *place, section)
+    return CodeFinding(topic, severity, text, remedy or PATTERNS[section], *place, section)

@@ -10,7 +10,7 @@ from scrapy_prioqueue.checking.findings import CodeFinding, found
 from scrapy_prioqueue.checking.roles import Role, Roles
 from scrapy_prioqueue.checking.usage import Touch, Usage
 from scrapy_prioqueue.checking.uses import Use
-from scrapy_prioqueue.frontier.redis.operators.doctor import Level
+from scrapy_prioqueue.frontier.redis.operators.doctor import Severity
 
 CREDENTIAL = re.compile(r"token|cookie|session|auth|csrf|log(ged_?)?in|credential|api_?key", re.IGNORECASE)
 
@@ -183,7 +183,7 @@ class _State:
             return self._found("total", "note", read, text, "totals")
         return None
 
-    def _found(self, topic: str, level: Level, read: Touch, text: str, section: str) -> CodeFinding:
+    def _found(self, topic: str, severity: Severity, read: Touch, text: str, section: str) -> CodeFinding:
         """Return a finding at the write, with the read that makes it one."""
         write = next((touch for touch in self.writes if touch.method is not read.method), None)
         write = write or next((touch for touch in self.writes if touch.line != read.line), read)
@@ -195,4 +195,4 @@ class _State:
             where = f"{self.name} is written and read in {read.method.name}"
         if is_elsewhere:
             where += f" (line {read.line})"
-        return found(level, topic, f"{where}: {text}", section, (write.method.module.file, write.line))
+        return found(severity, topic, f"{where}: {text}", section, (write.method.module.file, write.line))

@@ -23,6 +23,7 @@ from rich.text import Text
 
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.codec.standins import StandIn
+from scrapy_prioqueue.frontier.redis.operators.doctor import Finding
 from scrapy_prioqueue.frontier.redis.operators.findings import SlotFound, Stored, WorkerFound
 from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.printable import clean, clean_json, in_a_line, text_of
@@ -60,8 +61,9 @@ _NAMES: Mapping[type, Mapping[str, str]] = {
     SlowPage: {"lease_id": "id"},
     WorkerFound: {"name": "worker"},
     SlotFound: {"name": "slot"},
+    Finding: {"severity": "level"},
 }
-"""Ids have one name each in all output: a request's is `id`."""
+"""Names of fields in all output, where it has others than the code: the id of a request is `id`."""
 
 
 class _Console(Console):
@@ -318,8 +320,12 @@ def more(limit: int, count: int | None = None) -> str:
 
 def fields_of(value: Any) -> dict[str, Any]:
     """Return the fields of a dataclass, under the names that tables and other commands use for them."""
-    names = _NAMES.get(type(value), {})
+    names = _names_of(type(value))
     return {names.get(field.name, field.name): getattr(value, field.name) for field in fields(value)}
+
+
+def _names_of(kind: type) -> Mapping[str, str]:
+    return next((_NAMES[base] for base in kind.__mro__ if base in _NAMES), {})
 
 
 def spelled(value: Any) -> str:

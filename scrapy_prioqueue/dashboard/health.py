@@ -9,7 +9,7 @@ from math import isfinite
 from scrapy_prioqueue.commands.outlook import outlook_of
 from scrapy_prioqueue.commands.output import counted, duration, moment, name_text, number, part, rate, size
 from scrapy_prioqueue.commands.sharing import flood_text, nearest_text
-from scrapy_prioqueue.frontier.redis.operators.doctor import LEVELS, Level
+from scrapy_prioqueue.frontier.redis.operators.doctor import SEVERITIES, Severity
 from scrapy_prioqueue.frontier.redis.operators.findings import Status
 from scrapy_prioqueue.hints import evict_command, frontier_command
 
@@ -31,7 +31,7 @@ class Finding:
         command: the command that helps; empty if there is nothing to do.
     """
 
-    level: Level
+    severity: Severity
     text: str
     command: str = ""
 
@@ -41,13 +41,13 @@ class Health:
     """What an operator should see at a glance.
 
     Args:
-        level: of the worst finding.
+        severity: of the worst finding.
         headline: the state of the crawl.
         finish: when it will be done.
         detail: the sentence below.
     """
 
-    level: Level
+    severity: Severity
     headline: str
     finish: str
     detail: str
@@ -58,12 +58,12 @@ def health_of(status: Status) -> Health:
     """Return the health of a crawl."""
     findings = [finding for cause in CAUSES for finding in cause(status)] if not status.state.has_ended else []
     findings += _dead(status)
-    findings.sort(key=lambda finding: -LEVELS.index(finding.level))
+    findings.sort(key=lambda finding: -SEVERITIES.index(finding.severity))
     finish, detail = _finish(status)
-    worst = findings[0].level if findings else "fine"
-    # A note alone doesn't change the level of a crawl that makes progress.
-    level: Level = worst if worst in ("warning", "wrong") else "fine" if _makes_progress(status) else "note"
-    return Health(level, _headline(status), finish, detail, findings)
+    worst = findings[0].severity if findings else "fine"
+    # A note alone doesn't change the severity of a crawl that makes progress.
+    severity: Severity = worst if worst in ("warning", "wrong") else "fine" if _makes_progress(status) else "note"
+    return Health(severity, _headline(status), finish, detail, findings)
 
 
 def _makes_progress(status: Status) -> bool:
@@ -195,9 +195,9 @@ def _flood(status: Status) -> Iterator[Finding]:
 def _memory(status: Status) -> Iterator[Finding]:
     memory = status.memory
     if memory.limit and memory.used >= NEAR * memory.limit:
-        level: Level = "wrong" if memory.used >= 0.98 * memory.limit else "warning"
+        severity: Severity = "wrong" if memory.used >= 0.98 * memory.limit else "warning"
         text = f"Redis uses {part(memory.used / memory.limit)} of its {size(memory.limit)}."
-        yield Finding(level, text, _command(status, "doctor"))
+        yield Finding(severity, text, _command(status, "doctor"))
 
 
 def _budgets(status: Status) -> Iterator[Finding]:
@@ -230,12 +230,12 @@ def _dead(status: Status) -> Sequence[Finding]:
     if not dead:
         return []
     is_open = kept > 0 or not status.state.keeps_letters
-    level: Level = "warning" if is_open and dead >= MANY_DEAD * (dead + done) else "note"
+    severity: Severity = "warning" if is_open and dead >= MANY_DEAD * (dead + done) else "note"
     share = f"{_percent(dead / (dead + done))} of the requests done or given up"
     if kept != dead:
         text = f"{counted(dead, 'request')} given up, {share}; {number(kept)} of them kept as dead letters."
-        return [Finding(level, text)]
-    return [Finding(level, f"{counted(dead, 'dead letter')}, {share}.")]
+        return [Finding(severity, text)]
+    return [Finding(severity, f"{counted(dead, 'dead letter')}, {share}.")]
 
 
 def _percent(value: float) -> str:
@@ -249,4 +249,4 @@ def _command(status: Status, verb: str) -> str:
 CAUSES: Sequence[Callable[[Status], Iterator[Finding]]] = (
     *(_fleet, _orders, _memory, _kept, _stall, _waits, _flood, _budgets, _suspects),
 )
-"""Each yields its findings; those of one level are shown in this order."""
+"""Each yields its findings; those of one severity are shown in this order."""

@@ -26,7 +26,7 @@ _CONSTANT_METAS = frozenset(
 """Keys whose values nobody changes, so it is harmless if many requests share one."""
 
 _NATIVE = (str, int, float, bytes, type(None))
-_LEVELS = 4
+_DEPTH = 4
 _MOST_OBJECTS = 100
 _MOST_INHERITED = 1000
 
@@ -111,7 +111,7 @@ def _mutable(request: Request, names: Iterable[str], limit: int) -> Iterator[tup
         path, value = ahead.popleft()
         if type(value).__hash__ is None or isinstance(value, Item):
             yield path, value
-        if len(path) <= _LEVELS:
+        if len(path) <= _DEPTH:
             is_named, inside = _inside(value)
             for key, inner in islice(inside, limit):
                 if not isinstance(inner, _NATIVE):

@@ -201,7 +201,7 @@ def test_doctor_shows_its_progress_and_reads_the_keys_once(
     found = list(frontier_findings(inspector, TIERS, lambda doing, done: told.setdefault(doing, []).append(done)))
 
     scans = client.info("commandstats")["cmdstat_scan"]["calls"]
-    assert not [finding for finding in found if finding.level == "wrong"]
+    assert not [finding for finding in found if finding.severity == "wrong"]
     assert told["reading slots"] == [20, 40, 50]
     assert len(told["reading keys"]) == scans
     assert told["reading keys"][-1] > 50

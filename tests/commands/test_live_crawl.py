@@ -29,7 +29,7 @@ def test_a_crawl_is_looked_into_while_it_continues(run: Run, crawls: Crawls, sit
     status = run("status", "--json").json
     explained = {url: run("explain", url, "--json").json["reasons"] for url in (held, waiting)}
     peeked = [stored["request"]["url"] for stored in run("peek", "--json").json]
-    verdict = run("doctor", "--json").json
+    found = run("doctor", "--json").json
     (worker,) = run("workers", "--json").json
     gate.set()
     crawl.wait()
@@ -37,7 +37,7 @@ def test_a_crawl_is_looked_into_while_it_continues(run: Run, crawls: Crawls, sit
     assert (status["left"], status["counts"]["leased"], status["counts"]["pending"]) == (2, 1, 1)
     assert [explained[url][0]["kind"] for url in (held, waiting)] == ["leased", "pending"]
     assert peeked == [waiting]
-    assert [finding for finding in verdict["findings"] if finding["level"] == "wrong"] == []
+    assert [finding for finding in found["findings"] if finding["level"] == "wrong"] == []
     assert (worker["is_alive"], worker["leased"], worker["pid"]) == (True, 1, str(crawl.process.pid))
     assert (worker["done"], worker["rate_per_s"] > 0) == (1, True)
     assert (sum(status["pace"]["history"]), status["pace"]["done_per_s"] is None) == (1, False)

@@ -40,8 +40,8 @@ def check_only_poison_is_dead(shop: Shop, poison: str, deaths: int, *, most: int
     assert deaths <= most
     # Which of the links to it was found first, one with a fragment or one without, is chance.
     assert [urldefrag(url).url for url in shop.frontier.dead_urls()] == [poison]
-    verdict = shop.judge()
-    assert (verdict.lost, verdict.strays, verdict.without_item) == ([], [], [poison])
+    tally = shop.judge()
+    assert (tally.lost, tally.strays, tally.without_item) == ([], [], [poison])
 
 
 @pytest.mark.timeout(300)

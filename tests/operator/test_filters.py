@@ -121,7 +121,7 @@ def test_the_check_up_finds_nothing_wrong_with_them(operator: Operator, backend:
 
     findings = list(frontier_findings(Inspector(link, operator.name), ("urgent", "normal")))
 
-    assert {finding.level for finding in findings} == {"fine", "note"}
+    assert {finding.severity for finding in findings} == {"fine", "note"}
     assert any("Bloom filter" in finding.text for finding in findings)
 
 

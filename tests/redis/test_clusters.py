@@ -425,6 +425,6 @@ def test_doctor_says_where_the_hash_slot_is(cluster: Cluster, frontier_name: str
     (found,) = [each for each in server_findings(link.at(probe), probe) if each.topic == "cluster"]
     (alone,) = [each for each in server_findings(Link(node.url), probe) if each.topic == "cluster"]
 
-    assert (found.level, found.text.endswith(f"is on {HOST}:{node.port}, replicas: 1")) == ("fine", True)
-    assert (alone.level, alone.remedy) == ("warning", "begin PRIOQUEUE_REDIS_URL with redis+cluster://")
+    assert (found.severity, found.text.endswith(f"is on {HOST}:{node.port}, replicas: 1")) == ("fine", True)
+    assert (alone.severity, alone.remedy) == ("warning", "begin PRIOQUEUE_REDIS_URL with redis+cluster://")
     link.close()

@@ -607,7 +607,7 @@ def test_link_and_client_find_the_new_primary(start_sentinels: StartSentinels) -
 def findings(url: str) -> Sequence[tuple[str, str]]:
     link = Link(url)
     try:
-        return [(each.level, each.text) for each in server_findings(link, "{x}:probe") if each.topic == "sentinels"]
+        return [(each.severity, each.text) for each in server_findings(link, "{x}:probe") if each.topic == "sentinels"]
     finally:
         link.close()
 
@@ -640,7 +640,7 @@ def test_doctor_finds_sentinels_that_disagree(
 
     (found,) = [each for each in server_findings(link, "{x}:probe") if each.topic == "sentinels"]
 
-    assert found.level == "wrong" and "they name several primaries 'books'" in found.text
+    assert found.severity == "wrong" and "they name several primaries 'books'" in found.text
     link.close()
 
 

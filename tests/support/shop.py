@@ -18,7 +18,7 @@ from shop_chaos.crawl import TROUBLE
 from shop_chaos.fleet import CLOSED
 from shop_chaos.view import FrontierView, Lease
 from shop_site.records import Visit
-from summary import NO_KILL, Crawl, Verdict, judge
+from summary import NO_KILL, Crawl, Tally, judge
 
 from tests.support.forks import Fork, Program, StartFork
 from tests.support.processes import ChildProcess, StartProcess
@@ -174,7 +174,7 @@ class Shop:
         """What the site has seen, without the questions for robots.txt."""
         return [visit for visit in self._ledger.visits if visit.path != "/robots.txt"]
 
-    def judge(self) -> Verdict:
+    def judge(self) -> Tally:
         """Compare the ledger with the site's list of its pages."""
         return judge(Crawl(self.pages, self.visits, self._ledger.items, NO_KILL, started_s=0, ended_s=0))
 
@@ -184,11 +184,11 @@ class Shop:
         Args:
             repeated_at_most: pages that may have been fetched again instead.
         """
-        verdict, bound = self.judge(), len(self._lost) if repeated_at_most is None else repeated_at_most
-        repeated = sum(verdict.repeated.values())
+        tally, bound = self.judge(), len(self._lost) if repeated_at_most is None else repeated_at_most
+        repeated = sum(tally.repeated.values())
         print(f"{len(self.pages)} pages, {repeated} fetched again, at most {bound} expected")
-        assert (verdict.lost, verdict.strays, verdict.without_item) == ([], [], [])
-        assert repeated <= bound, verdict.repeated
+        assert (tally.lost, tally.strays, tally.without_item) == ([], [], [])
+        assert repeated <= bound, tally.repeated
 
     def _open(self, **options: float | str) -> None:
         self._run(*self._ledger.site_command(**options))

@@ -40,7 +40,7 @@ def findings(text: str, **around: Any) -> Sequence[CodeFinding]:
 def topics(body: str, **around: Any) -> list[tuple[str, str]]:
     """Check a spider whose class has this body."""
     text = "class Shop(scrapy.Spider):\n" + indent(dedent(body), "    ")
-    return [(found.level, found.topic) for found in findings(text, **around)]
+    return [(found.severity, found.topic) for found in findings(text, **around)]
 
 
 PARSE = "def parse(self, response):\n"
@@ -67,7 +67,7 @@ PARSE = "def parse(self, response):\n"
 def test_what_keeps_a_request_in_its_worker_is_found(value: str, topic: str) -> None:
     [found] = findings(f"class Shop(scrapy.Spider):\n    {PARSE}        yield scrapy.Request('data:,', {value})")
 
-    assert (found.level, found.topic, found.line) == ("wrong", "stays local", 5)
+    assert (found.severity, found.topic, found.line) == ("wrong", "stays local", 5)
     assert topic in found.text
     assert found.section == "callbacks-and-values"
 
@@ -298,14 +298,14 @@ STATE = {
     """,
 }
 
-LEVELS = {"limit": "warning", "seen here": "warning", "flag": "warning", "total": "note"}
+SEVERITIES = {"limit": "warning", "seen here": "warning", "flag": "warning", "total": "note"}
 
 
 @pytest.mark.parametrize("name", STATE)
 def test_state_that_callbacks_share_is_found(name: str) -> None:
     topic = name.partition(",")[0]
 
-    assert topics(STATE[name]) == [(LEVELS.get(topic, "wrong"), topic)]
+    assert topics(STATE[name]) == [(SEVERITIES.get(topic, "wrong"), topic)]
 
 
 @pytest.mark.parametrize(
@@ -576,7 +576,7 @@ def test_arguments_that_the_name_lacks_are_noted() -> None:
     body = "def __init__(self, country=None, *args, **kwargs):\n    self.shop = kwargs.get('shop')"
 
     [found] = findings("class Shop(scrapy.Spider):\n" + indent(body, "    "))
-    assert (found.level, found.text) == ("note", "runs with different values of country, shop share one frontier")
+    assert (found.severity, found.text) == ("note", "runs with different values of country, shop share one frontier")
     assert topics(body, pattern="%(spider)s-%(country)s-%(shop)s") == []
 
 

@@ -106,40 +106,40 @@ def crawl_of(*visits: Visit, items: Sequence[Mapping[str, str]] = (ITEM,)) -> Cr
 
 
 def test_judge_finds_nothing_wrong_with_a_crawl_that_only_retried() -> None:
-    verdict = judge(crawl_of(visit(PRODUCT, 500), visit(PRODUCT), visit(INFO)))
+    tally = judge(crawl_of(visit(PRODUCT, 500), visit(PRODUCT), visit(INFO)))
 
-    assert verdict.is_good
-    assert verdict.retries == 1
-    assert not verdict.repeated
+    assert tally.is_good
+    assert tally.retries == 1
+    assert not tally.repeated
 
 
 @pytest.mark.parametrize("status", [500, HUNG_UP])
 def test_judge_calls_a_page_lost_that_was_never_answered_to_the_end(status: int) -> None:
-    verdict = judge(crawl_of(visit(PRODUCT), visit(INFO, status)))
+    tally = judge(crawl_of(visit(PRODUCT), visit(INFO, status)))
 
-    assert verdict.lost == [INFO.url]
-    assert not verdict.is_good
+    assert tally.lost == [INFO.url]
+    assert not tally.is_good
 
 
 def test_judge_counts_second_answers_and_second_items_without_calling_the_crawl_bad() -> None:
-    verdict = judge(crawl_of(visit(PRODUCT), visit(INFO), visit(PRODUCT), items=[ITEM, ITEM]))
+    tally = judge(crawl_of(visit(PRODUCT), visit(INFO), visit(PRODUCT), items=[ITEM, ITEM]))
 
-    assert verdict.repeated == {PRODUCT.url: 1}
-    assert verdict.repeated_items == 1
-    assert verdict.is_good
+    assert tally.repeated == {PRODUCT.url: 1}
+    assert tally.repeated_items == 1
+    assert tally.is_good
 
 
 def test_judge_misses_the_item_of_a_product() -> None:
-    verdict = judge(crawl_of(visit(PRODUCT), visit(INFO), items=[]))
+    tally = judge(crawl_of(visit(PRODUCT), visit(INFO), items=[]))
 
-    assert verdict.without_item == [PRODUCT.url]
-    assert not verdict.is_good
+    assert tally.without_item == [PRODUCT.url]
+    assert not tally.is_good
 
 
 def test_judge_sees_pages_fetched_that_are_on_no_list() -> None:
     basket = Page(f"{ORIGINS[0]}/basket", "info", "Basket")
 
-    verdict = judge(crawl_of(visit(PRODUCT), visit(INFO), visit(basket, 404)))
+    tally = judge(crawl_of(visit(PRODUCT), visit(INFO), visit(basket, 404)))
 
-    assert verdict.strays == [basket.url]
-    assert not verdict.is_good
+    assert tally.strays == [basket.url]
+    assert not tally.is_good

@@ -25,7 +25,7 @@ from scrapy_prioqueue.frontier.redis.operators.doctor import Finding, worst
 if TYPE_CHECKING:
     from scrapy_prioqueue.checking.sample import Sampled
 
-_VERDICTS = {
+_SUMMARIES = {
     "fine": "ready for several workers",
     "note": "ready for several workers",
     "warning": "runs on several workers; read the lines marked with ! first",
@@ -78,13 +78,13 @@ class CheckVerb(Verb):
             is_complete = sampled.pages == len(options.sample)
             pages = f"{number(sampled.pages)} of {counted(len(options.sample), 'page')}"
             looked_at = f" ({counted(sampled.requests, 'request')}, {pages} checked)"
-        verdict = worst(findings)
-        is_unknown = verdict != "wrong" and not is_complete
-        last = f"{cls.name}: {_UNKNOWN if is_unknown else _VERDICTS[verdict]}{looked_at}"
+        severity = worst(findings)
+        is_unknown = severity != "wrong" and not is_complete
+        last = f"{cls.name}: {_UNKNOWN if is_unknown else _SUMMARIES[severity]}{looked_at}"
         parts: list[RenderableType] = [drawing(map(_placed, findings)), ""] if findings else []
-        document = {"spider": cls.name, "verdict": verdict, "findings": findings}
+        document = {"spider": cls.name, "verdict": severity, "findings": findings}
         context.output.found(document, *parts, Text(last, style="bold"))
-        return NOTHING if verdict == "wrong" or is_unknown else FINE
+        return NOTHING if severity == "wrong" or is_unknown else FINE
 
 
 def _sample(context: Context, cls: type[Spider], options: Namespace) -> Sampled:
@@ -100,7 +100,7 @@ def _sample(context: Context, cls: type[Spider], options: Namespace) -> Sampled:
 def _placed(finding: CodeFinding) -> Finding:
     """Return a finding as it is drawn: with its place, and with the section about the pattern."""
     place = f"{finding.file}:{finding.line} " if finding.file else ""
-    return Finding(finding.topic, finding.level, place + finding.text, f"{finding.remedy}; {finding.link}")
+    return Finding(finding.topic, finding.severity, place + finding.text, f"{finding.remedy}; {finding.link}")
 
 
 def _surroundings(context: Context, cls: type[Spider]) -> Surroundings:

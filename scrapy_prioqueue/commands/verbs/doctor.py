@@ -22,7 +22,7 @@ from scrapy_prioqueue.printable import clean
 
 _SIGNS = {"fine": ("✓", "green"), "note": ("·", "cyan"), "warning": ("!", "yellow"), "wrong": ("✗", "bold red")}
 
-_VERDICTS = {
+_SUMMARIES = {
     "fine": "all is well",
     "note": "all is well",
     "warning": "nothing is broken, but the lines marked with ! will cause trouble later",
@@ -51,10 +51,10 @@ class DoctorVerb(Verb):
             replace(each, text=in_options(each.text, options), remedy=in_options(each.remedy, options))
             for each in found
         ]
-        verdict = worst(found)
-        shown = (drawing(found), "", Text(_VERDICTS[verdict], style="bold"))
-        context.output.found({"verdict": verdict, "findings": found}, *shown)
-        return NOTHING if verdict == "wrong" else FINE
+        severity = worst(found)
+        shown = (drawing(found), "", Text(_SUMMARIES[severity], style="bold"))
+        context.output.found({"verdict": severity, "findings": found}, *shown)
+        return NOTHING if severity == "wrong" else FINE
 
 
 def drawing(findings: Iterable[Finding]) -> RenderableType:
@@ -64,7 +64,7 @@ def drawing(findings: Iterable[Finding]) -> RenderableType:
     made.add_column(no_wrap=True, style="bold")
     made.add_column(overflow="fold")
     for finding in findings:
-        sign, style = _SIGNS[finding.level]
+        sign, style = _SIGNS[finding.severity]
         parts: list[RenderableType] = [Text(clean(finding.text))]
         if finding.remedy:
             parts.append(Padding(Text("→ " + clean(finding.remedy), style="dim"), (0, 0, 0, 2)))

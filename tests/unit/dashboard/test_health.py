@@ -105,11 +105,11 @@ CASES: dict[str, tuple[Status, str, str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("status", "level", "headline", "finish"), CASES.values(), ids=CASES)
-def test_health(status: Status, level: str, headline: str, finish: str) -> None:
+@pytest.mark.parametrize(("status", "severity", "headline", "finish"), CASES.values(), ids=CASES)
+def test_health(status: Status, severity: str, headline: str, finish: str) -> None:
     found = health_of(status)
 
-    assert found.level == level, found
+    assert found.severity == severity, found
     assert found.headline.startswith(headline)
     assert found.finish.startswith(finish)
     assert all(finding.text.endswith((".", "7")) for finding in found.findings)
@@ -137,9 +137,11 @@ def test_one_slot_waits() -> None:
 
 
 def test_worst_finding_comes_first() -> None:
-    levels = [each.level for each in health_of(replace(counting(dead=1), workers=[], waiting_for_rate=4)).findings]
+    severities = [
+        each.severity for each in health_of(replace(counting(dead=1), workers=[], waiting_for_rate=4)).findings
+    ]
 
-    assert levels == ["wrong", "note", "note"]
+    assert severities == ["wrong", "note", "note"]
 
 
 # Samples

@@ -28,9 +28,9 @@ from scrapy_prioqueue.frontier.redis.seen.shapes import (
 from scrapy_prioqueue.frontier.redis.servers import VALKEY, is_node_of_cluster, version_text
 from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES, NotAServer, refuse_sentinel
 
-Level = Literal["fine", "note", "warning", "wrong"]
+Severity = Literal["fine", "note", "warning", "wrong"]
 
-LEVELS: Sequence[Level] = ("fine", "note", "warning", "wrong")
+SEVERITIES: Sequence[Severity] = ("fine", "note", "warning", "wrong")
 
 PINGS = 20
 SLOW_PING_S = 0.1
@@ -44,13 +44,13 @@ class Finding:
 
     Args:
         topic: what was checked, in a word or two.
-        level: fine, note (good to know), warning (it will cause trouble later), wrong (fix it).
+        severity: fine, note (good to know), warning (it will cause trouble later), wrong (fix it).
         text: what was found.
         remedy: what to do, empty if nothing is to be done.
     """
 
     topic: str
-    level: Level
+    severity: Severity
     text: str
     remedy: str = ""
 
@@ -274,6 +274,6 @@ def _compact_limits(link: Link) -> Iterator[Finding]:
             yield Finding("seen sets", "warning", text, f"CONFIG SET {name} {wanted}, and in redis.conf")
 
 
-def worst(findings: Sequence[Finding]) -> Level:
-    """Return the worst level."""
-    return max((finding.level for finding in findings), key=LEVELS.index, default="fine")
+def worst(findings: Sequence[Finding]) -> Severity:
+    """Return the worst severity."""
+    return max((finding.severity for finding in findings), key=SEVERITIES.index, default="fine")
