@@ -174,7 +174,8 @@ class IdleReasons:
                 "memory", f"free memory on the server, to store {_requests(self._pump.outbox.pushes)} found here"
             )
         if len(self._kept):
-            yield Awaited("own", f"{_requests(len(self._kept))} that stay in this process, until they may start")
+            what = counted(len(self._kept), "request that stays", "requests that stay")
+            yield Awaited("own", f"{what} in this process, until its time comes")
         if not self._events.are_handled:
             yield Awaited("handlers", "handlers of this package's signals in the project, which are still running")
         if self._engine.reads_start and not self._pump.is_paused:
