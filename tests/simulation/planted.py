@@ -280,7 +280,7 @@ BUGS = [
         function=ExchangeLoop._note_losses,  # noqa: SLF001
         owner=ExchangeLoop,
         focus=("restart",),
-        first_seed=110,
+        first_seed=236,
     ),
     Bug(
         "what the server has forgotten is not sent again",
@@ -306,7 +306,7 @@ BUGS = [
         "false",
         ("lease", "renew"),
         focus=("restart",),
-        first_seed=23,
+        first_seed=46,
     ),
     Bug(
         "a worker gives back what it holds",
