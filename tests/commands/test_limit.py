@@ -251,6 +251,25 @@ def test_budget_that_is_raised_shows_what_to_put_back(run: Run, worker: Worker, 
     assert "dead letter" not in run("budget", "small.example", "--reset").out
 
 
+def test_dead_letters_over_other_budgets_are_no_advice_about_this_one(run: Run, worker: Worker) -> None:
+    assert "dead letter" in run("budget", "*", "--pages", "3").out
+
+    assert "dead letter" not in run("budget", "other.example", "--pages", "3").out
+    assert "dead letter" not in run("budget", "other.example", "--reset").out
+
+
+def test_all_keys_are_no_key_that_may_have_been_used(run: Run, backend: RedisBackend) -> None:
+    policy = Policy(budgets={"small.example": Budget(pages=1)})
+    worker = backend.join("w1", policy=policy, clock=None)
+    worker.commit(with_budgets("https://www.small.example/", "small.example"))
+    assert len(worker.lease(1)) == 1
+
+    shown = run("budget", "*", "--reset").out
+
+    assert "fetched" not in shown
+    assert shown.splitlines()[-1] == "no caps are set for it"
+
+
 def test_budget_without_budgets_of_the_workers_is_warned_of(run: Run, backend: RedisBackend) -> None:
     backend.join("w1")
 

@@ -106,7 +106,8 @@ def _show(context: Context, key: str) -> int:
     title = f"{key}, every key without caps of its own" if key == EVERY else name_text(key)
     notes = [f"{counted(found.over, 'request')} given up over it"] if found.over else []
     is_known = any(found.used.values()) or found.over or any(cap.pattern == key for cap in found.caps.values())
-    notes += [] if is_known else ["no request with this key has been fetched"]
+    unknown = "no caps are set for it" if key == EVERY else "no request with this key has been fetched"
+    notes += [] if is_known else [unknown]
     ending = context.ending_notes()
     context.output.found(found, f"{title}:", FittedTable(("", "used>", "cap>", "source"), rows), *notes, *ending)
     return FINE if is_known and not ending else NOTHING
@@ -126,9 +127,9 @@ def _advice(context: Context, state: State, key: str) -> Sequence[str]:
     if not state.policy.has_budgets:
         return ["no worker sets PRIOQUEUE_BUDGETS, so nothing is counted yet: set it, even to {}"]
     letters = list(context.inspector.requests.dead(DEAD_BY_BUDGET))
-    if not letters:
+    fit = letters if key == EVERY else [stored for stored in letters if stored.detail.startswith(f"budget {key}: ")]
+    if not fit:
         return []
-    own, named = sum(stored.detail.startswith(f"budget {key}: ") for stored in letters), name_text(key)
     what = f"{counted(len(letters), 'dead letter')} with the reason budget"
-    what += f", {number(own)} of them over {named}" if key != EVERY else ""
+    what += f", {number(len(fit))} of them over {name_text(key)}" if key != EVERY else ""
     return [f"{what}: {frontier_command('dead replay --reason budget', context.name)} puts them back"]
