@@ -52,9 +52,14 @@ def unknown_names(unknown: Sequence[object], known: Collection[str]) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a text with some of the known names, those most like a name first, and the number of the others."""
-    names = sorted(known, key=lambda each: (-_likeness(name, each), each))
+    names = alike_first(name, known)
     more = f" and {len(names) - _MOST:,} more" if len(names) > _MOST else ""
     return ", ".join(names[:_MOST]) + more
+
+
+def alike_first(name: str, known: Iterable[str]) -> list[str]:
+    """Return the known names, those most like a name first."""
+    return sorted(known, key=lambda each: (-_likeness(name, each), each))
 
 
 def _likeness(one: str, other: str) -> float:

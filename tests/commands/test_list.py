@@ -108,6 +108,24 @@ def test_names_like_the_wrong_one_are_shown_first(run: Run, backend: RedisBacken
     assert ran.err.endswith("('scrapy frontier list')\n")
 
 
+def test_only_frontiers_that_are_listed_are_named_as_those_that_there_are(
+    run: Run, backend: RedisBackend, redis_server: RedisServer, frontier_name: str
+) -> None:
+    backend.join("w1").commit(page("https://a.example/"))
+    name = f"{frontier_name}-2"
+    gone = RedisBackend(name, redis_server.url)
+    worker = gone.join("w1")
+    worker.commit(page("https://a.example/"))
+    worker.leave()
+    gone.close()
+    assert run("reset", "--all", "--yes", "--name", name).code == 0
+
+    for verb in ("status", "doctor"):
+        ran = run(verb, "--name", f"{frontier_name}-3")
+        assert frontier_name in ran.out + ran.err
+        assert name not in ran.out + ran.err
+
+
 def test_a_scan_for_names_ends_early_if_it_takes_long(redis_server: RedisServer, backend: RedisBackend) -> None:
     backend.join("w1")
     client: Any = redis_server.client()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
@@ -13,7 +15,7 @@ from scrapy_prioqueue.frontier.redis.operators.inspector import STOPPING, has_cr
 from scrapy_prioqueue.frontier.redis.servers import is_node_of_cluster
 from scrapy_prioqueue.frontier.redis.troubles import is_moving
 from scrapy_prioqueue.frontier.redis.wire import decoded, decoded_hash
-from scrapy_prioqueue.hints import nearest
+from scrapy_prioqueue.hints import alike_first, nearest
 
 NAMES_SEARCH_S = 1.0
 """Seconds for which names are searched for a message."""
@@ -81,10 +83,17 @@ def others_of(link: Link, name: str) -> str:
     """Return the end of a message that there is no frontier of this name: some that there are, by a short scan."""
     try:
         names = frontier_names(link, within_s=NAMES_SEARCH_S)
+        # Most alike first, in case the time isn't enough to look at all of them.
+        existing = _within(NAMES_SEARCH_S, frontiers(link, alike_first(name, names), lease_ttl_s=0))
+        others = nearest(name, [found.name for found in existing if found.name != name])
     except FrontierUnavailable:
         return ""
-    others = nearest(name, [each for each in names if each != name])
     return f"; there are: {others} ('scrapy frontier list')" if others else ""
+
+
+def _within(seconds: float, found: Iterable[FrontierFound]) -> Iterator[FrontierFound]:
+    deadline = time.monotonic() + seconds
+    return takewhile(lambda _: time.monotonic() < deadline, found)
 
 
 def frontiers(link: Link, names: Sequence[str], *, lease_ttl_s: float) -> Iterator[FrontierFound]:
