@@ -286,9 +286,9 @@ class Renewals:
         self._delegate.count(LEASE_LOST_STAT, len(lost))
         if lost:
             self._log.warning(
-                "%s of this worker went to others: an operator took them, or this worker had no contact with"
-                " the server for longer than PRIOQUEUE_LEASE_TTL, for example because its process was stopped or code"
-                " held the GIL",
+                "%s of this worker went to others: taken by an operator, or expired because this worker had no contact"
+                " with the server for longer than PRIOQUEUE_LEASE_TTL, for example because its process was stopped or"
+                " code held the GIL",
                 counted(len(lost), "lease"),
                 extra=event("lease_lost", leases=len(lost)),
             )

@@ -260,13 +260,12 @@ def _holder_key(holder: Holder) -> str:
 
 def _holder_text(holder: Holder, frontier: str) -> str:
     who = f"worker {holder.worker}" + (f" at {holder.host}" if holder.host else "")
-    it = "it expires" if holder.leases == 1 else "they expire"
-    until = "unless it renews " + ("it" if holder.leases == 1 else "them")
+    leases = "its lease expires" if holder.leases == 1 else "their leases expire"
     text = f"{_requests(holder.leases)} leased by {who}"
     if holder.heard_s > SILENT_S:
         text += f", without contact for {_seconds(holder.heard_s)}"
     if holder.expires_in_s > 0:
-        text += f" ({it} within {_seconds(holder.expires_in_s)} {until})"
+        text += f" ({leases} within {_seconds(holder.expires_in_s)} unless renewed)"
     else:
         text += " (expired, and given to others now)"
     if holder.blocked is not None:

@@ -226,7 +226,7 @@ def test_unknown_name_is_refused_with_the_names_that_the_sentinels_know(shared: 
 
 @both
 def test_servers_that_are_no_sentinels_are_refused(shared: Watched, info: Info) -> None:
-    with pytest.raises(FrontierRefused, match="these are not Sentinels"):
+    with pytest.raises(FrontierRefused, match=r"unknown command 'SENTINEL'\); these are not Sentinels"):
         info(f"redis+sentinel://127.0.0.1:{shared.primary.port}/{PRIMARY}")
 
 

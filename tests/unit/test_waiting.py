@@ -25,13 +25,13 @@ def holder(worker: str = "w1", leases: int = 12, heard_s: float = 1.0, **fields:
         (Waits(), []),
         (
             Waits(leased=12, holders=[holder()]),
-            ["12 requests leased by worker w1 at host-a (they expire within 118 s unless it renews them)"],
+            ["12 requests leased by worker w1 at host-a (their leases expire within 118 s unless renewed)"],
         ),
         (
             Waits(leased=1, holders=[holder(leases=1, heard_s=80.0)]),
             [
                 "1 request leased by worker w1 at host-a, without contact for 80 s"
-                " (it expires within 118 s unless it renews it)"
+                " (its lease expires within 118 s unless renewed)"
             ],
         ),
         (
@@ -41,7 +41,7 @@ def holder(worker: str = "w1", leases: int = 12, heard_s: float = 1.0, **fields:
         (
             Waits(leased=1, holders=[holder(leases=1, slow=[HUNG])]),
             [
-                "1 request leased by worker w1 at host-a (it expires within 118 s unless it renews it), which has been"
+                "1 request leased by worker w1 at host-a (its lease expires within 118 s unless renewed), which has been"
                 " at http://a.example/hung for 312 s, now in its callback"
                 " ('scrapy frontier release 7 --name shop' gives that page to others)"
             ],
@@ -49,7 +49,7 @@ def holder(worker: str = "w1", leases: int = 12, heard_s: float = 1.0, **fields:
         (
             Waits(leased=1, holders=[holder(leases=1, blocked=BLOCKED)]),
             [
-                "1 request leased by worker w1 at host-a (it expires within 118 s unless it renews it), whose event"
+                "1 request leased by worker w1 at host-a (its lease expires within 118 s unless renewed), whose event"
                 " loop has been blocked for 40 s, in parse of spiders/a.py, line 12"
                 " ('scrapy frontier workers --evict w1 --name shop' gives all its requests to others)"
             ],

@@ -97,7 +97,7 @@ class RemoveVerb(Verb):
         change = _Change(
             "removing",
             "removed",
-            "remove {} pending and delayed requests, which stay seen",
+            "remove {} of the pending and delayed requests that match, and keep the fingerprints",
             "{} removed",
             f"no pending or delayed request matches {options.pattern.pattern}",
             operator_of(context).remove,

@@ -25,7 +25,7 @@ from scrapy_prioqueue.address import Address, HostPort
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.redis.options import blocking_options, sentinel_options
 from scrapy_prioqueue.frontier.redis.tls import TlsConnection
-from scrapy_prioqueue.frontier.redis.troubles import is_not_offered, refuse_sentinel
+from scrapy_prioqueue.frontier.redis.troubles import is_not_offered, refuse_sentinel, without_arguments
 
 ANSWER_S = 1.0
 """Longest time-out of a Sentinel or a node of a cluster, in seconds; then another one is asked."""
@@ -245,7 +245,9 @@ _CONNECTING = re.compile(r"^Error -?\d+ connecting to \S+ ")
 
 def _unknown(what: str, errors: Sequence[BaseException]) -> RedisConnectionError:
     """Return an error with the different reasons in a fixed order, without addresses, which the frontier's has."""
-    reasons = {f"{type(error).__name__}: {_CONNECTING.sub('', str(error)).rstrip('.')}" for error in errors}
+    reasons = {
+        f"{type(error).__name__}: {_CONNECTING.sub('', without_arguments(str(error))).rstrip('.')}" for error in errors
+    }
     is_refused = any(isinstance(error, _REFUSALS) for error in errors)
     return (RedisConnectionError if is_refused else _NobodyAnswers)(f"{what} ({'; '.join(sorted(reasons))})")
 

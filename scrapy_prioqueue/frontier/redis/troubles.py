@@ -77,8 +77,8 @@ LASTING: Mapping[str, str] = {
         " filters of RedisBloom)"
     ),
     r"\bWRONGTYPE\b": (
-        "another program has written a key that begins with {prioqueue:<name>}:, scrapy frontier doctor names it:"
-        " rename or delete that key, or use another PRIOQUEUE_NAME"
+        "another program has written one of the frontier's keys, scrapy frontier doctor names it: rename or delete that"
+        " key, or use another PRIOQUEUE_NAME"
     ),
     r"unknown command .?(EVALSHA|SCRIPT|EVAL)\b|Error compiling script": (
         "a frontier needs Lua scripts (EVALSHA, SCRIPT LOAD), which this server, or a proxy in front of it, doesn't"
@@ -196,13 +196,18 @@ def explained(
         was_sent: see `FrontierUnavailable`.
         has_worked: the server was usable before, so its address is right.
     """
-    text = in_a_line(_ARGUMENTS.sub("", _named(error)).rstrip(": ."))
+    text = in_a_line(without_arguments(_named(error)).rstrip(": ."))
     reason = _PLACE_IN_SCRIPT.sub("", text)
     advice = _advice(LASTING, text, address)
     if advice and not (is_cluster(address) and re.search(_MOVED, text)):
         return FrontierRefused(address, f"{reason}; {advice}", was_sent=was_sent)
     advice = ("" if has_worked else _doubt_of_tls(text, address)) or _advice(PASSING, text, address)
     return FrontierUnavailable(address, f"{reason}; {advice}" if advice else text, was_sent=was_sent)
+
+
+def without_arguments(text: str) -> str:
+    """Return the text of an error without the arguments of the command, which may contain a password."""
+    return _ARGUMENTS.sub("", text)
 
 
 def is_cluster(address: str) -> bool:
