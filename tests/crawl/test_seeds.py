@@ -113,12 +113,13 @@ def test_an_object_says_all_of_a_request(seeded: Crawls, site: Site, client: Any
         "callback": "parse_details",
         "dont_filter": True,
     }
-    client.rpush(key, site.url("/late"), json.dumps(details), json.dumps(details))
+    client.rpush(key, json.dumps(details), json.dumps(details), site.url("/late"))
 
     result = seeded.run(settings={"CONCURRENT_REQUESTS": 1})
 
     item = {"page": "/first", "method": "POST", "label": "h", "body": "é", "meta": "m", "more": [1]}
     assert result.items == [item, item, {"page": "/late"}]
+    assert (result.stats["prioqueue/done/tier/urgent"], result.stats["prioqueue/done/tier/normal"]) == (2, 1)
 
 
 def test_duplicates_are_filtered_and_dropped(seeded: Crawls, site: Site, client: Any, key: str) -> None:
