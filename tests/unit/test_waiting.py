@@ -41,8 +41,8 @@ def holder(worker: str = "w1", leases: int = 12, heard_s: float = 1.0, **fields:
         (
             Waits(leased=1, holders=[holder(leases=1, slow=[HUNG])]),
             [
-                "1 request leased by worker w1 at host-a (its lease expires within 118 s unless renewed), which has been"
-                " at http://a.example/hung for 312 s, now in its callback"
+                "1 request leased by worker w1 at host-a (its lease expires within 118 s unless renewed), which has"
+                " been at http://a.example/hung for 312 s, now in its callback"
                 " ('scrapy frontier release 7 --name shop' gives that page to others)"
             ],
         ),
