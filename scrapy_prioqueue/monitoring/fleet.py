@@ -70,7 +70,7 @@ def _reported(name: str, figure: str, doc: str) -> Metric[FrontierSeen]:
 WORKER_STATES = ("busy", "idle", "paused", "blocked", "stopping", "silent")
 
 
-def _state_of(worker: WorkerFound) -> str:
+def _state_of(worker: WorkerFound, *, is_paused: bool) -> str:
     if not worker.is_alive:
         return "silent"
     if worker.stop:
@@ -79,11 +79,14 @@ def _state_of(worker: WorkerFound) -> str:
         return "blocked"
     if worker.is_paused:
         return "paused"
-    return "busy" if worker.is_busy else "idle"
+    if worker.is_busy:
+        return "busy"
+    return "paused" if is_paused else "idle"
 
 
 def _workers(status: Status) -> Mapping[str, int]:
-    found = Counter(map(_state_of, status.workers))
+    is_paused = "paused" in status.state.orders and not status.state.has_ended
+    found = Counter(_state_of(worker, is_paused=is_paused) for worker in status.workers)
     return {state: found[state] for state in WORKER_STATES}
 
 

@@ -53,6 +53,25 @@ def test_a_worker_whose_engine_is_paused_is_not_idle(run: Run, backend: RedisBac
     assert "paused (engine)" not in run("status").out
 
 
+def test_an_idle_worker_of_a_paused_crawl_is_paused_until_it_resumes(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1", clock=None)
+    worker.commit(push("1"), push("2"))
+
+    def states() -> list[str]:
+        return [run(verb).out.splitlines()[-1].split()[-1] for verb in ("status", "workers")]
+
+    (lease,) = worker.lease(1)
+    run("pause")
+    assert states() == ["busy", "busy"]
+
+    worker.commit(ack(lease))
+    worker.ask(is_idle=True)
+    assert states() == ["paused", "paused"]
+
+    run("resume")
+    assert states() == ["idle", "idle"]
+
+
 def test_status_and_doctor_show_the_losses_of_a_bloom_filter(run: Run, backend: RedisBackend) -> None:
     worker = backend.join("w1", seen=SeenPolicy("bloom", 100, 0.1))
     worker.commit(*(push(f"{number}", fingerprint=b"%020d" % number) for number in range(300)))

@@ -89,6 +89,24 @@ def test_metrics_are_those_of_the_frontier(
     assert reports == []
 
 
+def test_an_idle_worker_of_a_paused_crawl_counts_as_paused(
+    backend: RedisBackend, link: Link, reports: list[str], frontier_name: str
+) -> None:
+    worker, operator = backend.join("w1"), Operator(link, frontier_name)
+    worker.commit(push("1"))
+
+    def idle_and_paused() -> list[float]:
+        found = scraped(exporter(link, reports, frontier_name))
+        return [found["prioqueue_workers", frontier_name, state] for state in ("idle", "paused")]
+
+    operator.order(paused=True)
+    worker.ask(is_idle=True)
+    assert idle_and_paused() == [0, 1]
+
+    operator.order(paused=False)
+    assert idle_and_paused() == [1, 0]
+
+
 def test_no_counter_falls_when_requests_are_removed(
     backend: RedisBackend, link: Link, reports: list[str], frontier_name: str
 ) -> None:

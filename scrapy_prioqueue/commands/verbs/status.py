@@ -355,11 +355,11 @@ def doing(worker: WorkerFound, state: State, *, has_leases: bool) -> Text:
         return Text("blocked", style="red")
     if worker.is_paused:
         return Text("paused (engine)", style="yellow")
+    if worker.is_busy and (has_leases or worker.kept):
+        return Text("busy", style="green")
+    if "paused" in state.orders and not state.has_ended:
+        return Text("paused", style="yellow")
     if not worker.is_busy:
         return Text("idle", style="dim")
-    if has_leases or worker.kept:
-        return Text("busy", style="green")
-    if "paused" in state.orders:
-        return Text("paused", style="yellow")
     what = "reads start()" if worker.has_more_starts else "runs handlers" if worker.has_handlers else "waiting"
     return Text(what, style="dim")
