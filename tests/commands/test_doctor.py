@@ -65,6 +65,8 @@ def test_server_that_may_drop_or_lose_everything(run: Run, redis_server_factory:
 def test_server_that_is_nearly_full(run: Run, redis_server_factory: StartServer) -> None:
     server = redis_server_factory()
     client: Any = server.client()
+    # Next to it, the buffers of connections are small.
+    client.set("ballast", bytes(10_000_000))
     client.config_set("maxmemory", int(client.info("memory")["used_memory"] * 1.1))
 
     assert "%" in findings(run, "--url", server.url, level="warning")["memory"]
@@ -76,11 +78,13 @@ def test_frontier_of_a_full_server_is_checked(run: Run, own_server: RedisServer,
     client: Any = own_server.client()
     client.config_set("maxmemory", 1)
 
-    found = findings(run, "--url", own_server.url)
+    found, wrong = (findings(run, "--url", own_server.url, level=level) for level in ("", "wrong"))
+    code = run("doctor", "--url", own_server.url).code
     client.config_set("maxmemory", 0)
     backend.close()
 
-    assert "bytes used" in found["memory"]
+    assert wrong["memory"].endswith("%, so the server refuses new requests")
+    assert (code, list(wrong)) == (1, ["memory"])
     assert found["counters"] == "1 accepted, all accounted for"
 
 

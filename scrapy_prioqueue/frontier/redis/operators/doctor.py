@@ -37,6 +37,9 @@ SLOW_PING_S = 0.1
 CLOCK_TOLERANCE_S = 5
 NEARLY_FULL = 0.8
 
+NO_EVICTION = "noeviction"
+"""The policy with which a full server refuses writes that need memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -204,7 +207,7 @@ def _failover(view: SentinelView, text: str) -> Iterator[Finding]:
 
 
 def _memory(info: dict[str, Any]) -> Iterator[Finding]:
-    policy, limit = str(info.get("maxmemory_policy", "noeviction")), int(info.get("maxmemory", 0))
+    policy, limit = str(info.get("maxmemory_policy", NO_EVICTION)), int(info.get("maxmemory", 0))
     used = int(info.get("used_memory", 0))
     if not evicts(policy):
         yield Finding("memory policy", "fine", policy)
@@ -217,11 +220,16 @@ def _memory(info: dict[str, Any]) -> Iterator[Finding]:
         )
     if not limit:
         yield Finding("memory", "note", f"{used:,} bytes used, no maxmemory", "set one below the memory of the machine")
+        return
+    text = f"{used:,} of {limit:,} bytes used: {used / limit:.0%}"
+    remedy = "raise maxmemory, or drain the crawl, which drops new links: scrapy frontier drain"
+    # Buffers for replicas and the append-only file don't count.
+    if policy == NO_EVICTION and used - int(info.get("mem_not_counted_for_evict", 0)) > limit:
+        yield Finding("memory", "wrong", f"{text}, so the server refuses new requests", remedy)
     elif used > NEARLY_FULL * limit:
-        text = f"{used:,} of {limit:,} bytes used: {used / limit:.0%}"
-        yield Finding("memory", "warning", text, "raise maxmemory, or drain the crawl: scrapy frontier drain")
+        yield Finding("memory", "warning", text, remedy)
     else:
-        yield Finding("memory", "fine", f"{used:,} of {limit:,} bytes used: {used / limit:.0%}")
+        yield Finding("memory", "fine", text)
 
 
 def _persistence(link: Link, info: dict[str, Any]) -> Iterator[Finding]:
