@@ -142,6 +142,22 @@ def test_push_names_the_line_that_it_can_not_use(
     assert len(ran.err) < 600
 
 
+def test_a_full_server_is_named_with_what_to_do(
+    run: Run, worker: Worker, own_server: RedisServer, tmp_path: Path
+) -> None:
+    file = tmp_path / "frontier.jsonl"
+    run("export", str(file))
+    client: Any = own_server.client()
+    client.config_set("maxmemory", 1)
+
+    for args in (("push", URL), ("import", str(file), "--name", f"{worker.frontier.config.name}-copy")):
+        ran = run(*args, "--url", own_server.url)
+
+        assert (ran.code, ran.out) == (3, "")
+        assert f"the server at {own_server.url} has reached its maxmemory: raise it (CONFIG SET" in ran.err, args
+        assert "script" not in ran.err
+
+
 def test_push_says_into_which_crawl(run: Run, backend: RedisBackend, frontier_name: str) -> None:
     said = [run("push", URL).out, run("push", "https://a.example/2").out]
     worker = backend.join("w1", tiers=TIERS, clock=None)

@@ -489,7 +489,7 @@ class Connection:
         if not isinstance(reply, exceptions.RedisError):
             return reply
         if is_full(reply):
-            return full(self.address, reply)
+            return full(self.address)
         raise self.unavailable(reply) from reply
 
     async def _missing(self, connection: AbstractConnection) -> list[Script]:

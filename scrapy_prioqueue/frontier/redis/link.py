@@ -47,6 +47,11 @@ FOLLOW_S = 1.0
 KEYS_PER_SCAN = 1000
 """Number of keys of the server that one call looks at."""
 
+_MAKE_ROOM = (
+    "raise it (CONFIG SET maxmemory, and in redis.conf), or wait until workers have fetched pending requests, which"
+    " makes room"
+)
+
 T = TypeVar("T")
 
 
@@ -224,7 +229,7 @@ class Link:
         self._note(error)
         error = self._sentinels_error(error)
         if is_full(error):
-            return full(self.address, error)
+            return full(self.address, _MAKE_ROOM)
         return explained(error, self.address, has_worked=self._has_worked)
 
     def _note(self, error: BaseException) -> None:

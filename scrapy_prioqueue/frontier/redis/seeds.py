@@ -204,7 +204,7 @@ class RedisSeeds(SeedStore):
         except FrontierUnavailable as error:
             cause = error.__cause__
             if cause is not None and is_full(cause):
-                raise full(connection.address, cause) from error
+                raise full(connection.address) from error
             if is_forbidden(cause):
                 rules = self._keys[key].acl_rules
                 why = f"{cause}; give the Redis user access to the seeds: ACL SETUSER <user> {rules}"

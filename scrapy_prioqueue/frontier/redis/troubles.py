@@ -275,9 +275,9 @@ def is_of_wrong_type(error: BaseException | None) -> bool:
     return "WRONGTYPE" in str(error)
 
 
-def full(address: str, error: object) -> FrontierFull:
-    """Return the error for a write that a server without free memory has refused."""
-    return FrontierFull(f"the server at {address} has reached its maxmemory: {error}")
+def full(address: str, advice: str = "") -> FrontierFull:
+    """Return the error for a write that a server without free memory has refused; its own text says no more."""
+    return FrontierFull(f"the server at {address} has reached its maxmemory" + (f": {advice}" if advice else ""))
 
 
 def lacking_replicas(found: int, wanted: int, what: str) -> str:
