@@ -50,7 +50,7 @@ class Work:
             doing: what the verb does from now on, if that changes.
         """
         self.done, self._doing = done, doing or self._doing
-        if part:
+        if part and done:
             self._is_about = part < 1
             # The total is an estimate, so it is rounded to three digits.
             about = round(done / part)

@@ -194,8 +194,18 @@ def test_an_import_that_is_interrupted_while_the_file_is_checked_says_so(
     ran = run("import", str(file), "--name", f"{worker.frontier.config.name}-copy")
 
     assert (ran.code, ran.out) == (130, "")
-    assert "interrupted; so far 0 of about " in ran.err
-    assert "records checked, nothing imported" in ran.err
+    assert "interrupted; so far 0 records checked, nothing imported" in ran.err
+
+
+def test_import_of_a_truncated_file_says_how_much_of_it_was_checked(run: Run, worker: Worker, tmp_path: Path) -> None:
+    file, truncated = tmp_path / "frontier.jsonl", tmp_path / "truncated.jsonl"
+    assert run("export", str(file)).code == 0
+    truncated.write_text("".join(file.read_text().splitlines(keepends=True)[:20]))
+
+    ran = run("import", str(truncated), "--name", f"{worker.frontier.config.name}-copy")
+
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.endswith("; so far 19 records checked, nothing imported\n")
 
 
 @pytest.mark.parametrize("args", [("move", ".", "--tier", "low"), ("remove", ".")], ids=["move", "remove"])
@@ -260,8 +270,8 @@ def test_progress_shows_the_total_if_it_is_known_or_can_be_estimated() -> None:
     work = Work(Progress(disable=True), "pushing")
 
     told = []
-    for part in (None, 0.1, 0.5, 1.0):
-        work.note(1000, part=part)
+    for done, part in ((0, 0.01), (1000, None), (1000, 0.1), (1000, 0.5), (1000, 1.0)):
+        work.note(done, part=part)
         told.append(str(work))
 
-    assert told == ["1,000", "1,000 of about 10,000", "1,000 of about 2,000", "1,000 of 1,000"]
+    assert told == ["0", "1,000", "1,000 of about 10,000", "1,000 of about 2,000", "1,000 of 1,000"]

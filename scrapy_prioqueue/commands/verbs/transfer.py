@@ -72,7 +72,7 @@ class ImportVerb(Verb):
         with _read(options.file) as file:
             size, read, count = os.fstat(file.fileno()).st_size, [0], 0
             with working("checking") as work:
-                context.so_far = lambda: f"{work.counted('record')} checked, nothing imported"
+                context.so_far = lambda: f"{counted(count, 'record')} checked, nothing imported"
                 for count, _ in enumerate(checked(_records(file, read))):
                     if count % _STEP == 0:
                         work.note(count, part=read[0] / size)
