@@ -13,7 +13,7 @@ from scrapy_prioqueue.commands.output import Cell, FittedTable, fields_of, momen
 from scrapy_prioqueue.frontier.labels import label_of
 from scrapy_prioqueue.frontier.redis.operators.findings import Status, Stored
 from scrapy_prioqueue.frontier.redis.operators.inspector import tier_name
-from scrapy_prioqueue.printable import clean
+from scrapy_prioqueue.printable import clean, counted
 from scrapy_prioqueue.rank import priority_of
 
 UNREADABLE = "(the payload can't be read)"
@@ -103,6 +103,11 @@ def request_sheet(stored: Stored, tiers: Sequence[str]) -> RenderableType:
 def _budgets(stored: Stored) -> Sequence[str]:
     label = label_of(stored.payload)
     return label.keys if label else ()
+
+
+def suspects_text(count: int) -> str:
+    """Return where pending suspects are: 1 suspect, kept apart from its slot."""
+    return f"{counted(count, 'suspect')}, kept apart from {'its slot' if count == 1 else 'their slots'}"
 
 
 def _state_text(stored: Stored) -> str:

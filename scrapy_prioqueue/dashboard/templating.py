@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from jinja2 import Environment
 
-from scrapy_prioqueue.commands.listing import url_of
+from scrapy_prioqueue.commands.listing import suspects_text, url_of
 from scrapy_prioqueue.commands.output import counted, duration, moment, name_text, number, part, rate, size
 from scrapy_prioqueue.commands.reporting.charts import brief
 from scrapy_prioqueue.commands.reporting.templating import environment
@@ -26,7 +26,7 @@ def page_environment() -> Environment:
         "scrapy_prioqueue.dashboard",
         *(amount, counted, delay_text, doing, duration, moment, name_text, number, part, rate, size),
         *(brief, confidence_text, exchanges_text, shares, sparkline),
-        *(tier_name, time_zone, url_of, waits, web_address),
+        *(suspects_text, tier_name, time_zone, url_of, waits, web_address),
     )
 
 

@@ -20,7 +20,7 @@ from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.rank import rank_of
 from tests.commands.conftest import Run
 from tests.commands.requests import page
-from tests.contract.backends import RedisBackend, Worker, ack, fail, push
+from tests.contract.backends import TTL_S, RedisBackend, Worker, ack, fail, push
 from tests.support.servers import RedisServer
 
 TIERS = ["urgent", "high", "normal", "low"]
@@ -345,6 +345,27 @@ def test_suspects_do_not_wait_with_their_slots(
     client.zadd(Keys(frontier_name).of("suspects"), {"anything": 0})
 
     assert "waiting" not in left(run)
+
+
+def test_suspects_are_pending_and_counted_apart_from_slots(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1", max_attempts=4)
+    worker.commit(push("a"))
+    for _ in range(2):
+        worker.lease()
+        backend.clock.advance(TTL_S)
+        assert worker.ask().reaped == 1
+
+    def pending() -> str:
+        return next(line for line in run("status").out.splitlines() if line.startswith("pending"))
+
+    slots = run("slots")
+    assert pending() == "pending  1 suspect, kept apart from its slot"
+    assert (slots.code, slots.out) == (0, "1 suspect, kept apart from its slot\n")
+    assert run("slots", "--json").json["suspects"] == 1
+
+    worker.commit(push("b"))
+    assert pending() == "pending  1 in 1 slot, and 1 suspect, kept apart from its slot"
+    assert run("slots").out.endswith("and 1 suspect, kept apart from its slot\n")
 
 
 def test_history_is_that_of_five_minutes_and_drawn_as_bars() -> None:

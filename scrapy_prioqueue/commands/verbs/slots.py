@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 
 from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.listing import suspects_text
 from scrapy_prioqueue.commands.options import add_limit
 from scrapy_prioqueue.commands.output import Cell, FittedTable, counted, duration, number
 from scrapy_prioqueue.commands.progress import working
@@ -42,15 +43,20 @@ class SlotsVerb(Verb):
         tiers, now_ms = context.state().tiers, context.inspector.now_ms()
         with working("reading slots") as work:
             found = context.inspector.slots(options.limit, options.sort, work.note)
-        shown = list(_shown(found, options.sort or "pending", tiers, now_ms))
-        context.output.found(found, *(shown if found.slots else [context.nothing("nothing is pending or leased")]))
-        return FINE if found.slots else NOTHING
+        if not (found.slots or found.suspects):
+            context.output.found(found, context.nothing("nothing is pending or leased"))
+            return NOTHING
+        context.output.found(found, *_shown(found, options.sort or "pending", tiers, now_ms))
+        return FINE
 
 
 def _shown(found: SlotsFound, sort: str, tiers: Sequence[str], now_ms: int) -> Iterator[RenderableType]:
-    yield _table(found.slots, tiers, now_ms)
+    if found.slots:
+        yield _table(found.slots, tiers, now_ms)
     if found.count > len(found.slots):
         yield f"… and {counted(found.count - len(found.slots), 'more slot')}"
+    if found.suspects:
+        yield f"{'and ' if found.slots else ''}{suspects_text(found.suspects)}"
     if any(slot.closed_until_ms for slot in found.slots):
         yield CLOSED
     if found.sort != sort:

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.listing import dead_text
+from scrapy_prioqueue.commands.listing import dead_text, suspects_text
 from scrapy_prioqueue.commands.outlook import outlook_of
 from scrapy_prioqueue.commands.output import (
     Cell,
@@ -113,7 +113,7 @@ def _facts(status: Status, totals: FleetTotals | None) -> Sequence[tuple[str, Ce
     counts, state = status.counts, status.state
     length = duration(max(0, (state.ended_ms or status.now_ms) - state.created_ms) / 1000)
     facts: list[tuple[str, Cell]] = [
-        ("pending", f"{number(counts['pending'])} in {number(status.slots)} slot{'' if status.slots == 1 else 's'}"),
+        ("pending", _pending(status)),
         ("delayed", _delayed(status)),
         ("leased", number(counts["leased"])),
         ("kept", _kept(status.workers)),
@@ -184,6 +184,14 @@ def _seen(state: State, duplicates: int) -> str:
 
 def _lost(state: State) -> str:
     return f"; about {number(round(state.seen_lost))} of these were new" if state.seen_mode == "bloom" else ""
+
+
+def _pending(status: Status) -> str:
+    in_slots = max(0, status.counts["pending"] - status.suspects)
+    text = f"{number(in_slots)} in {counted(status.slots, 'slot')}"
+    if not status.suspects:
+        return text
+    return f"{text}, and {suspects_text(status.suspects)}" if in_slots else suspects_text(status.suspects)
 
 
 def _delayed(status: Status) -> str:

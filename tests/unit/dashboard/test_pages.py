@@ -14,6 +14,7 @@ from scrapy_prioqueue.dashboard.app import PAGES, Page
 from scrapy_prioqueue.dashboard.board import Board
 from scrapy_prioqueue.frontier.base import Ack, Fail
 from scrapy_prioqueue.frontier.policy import EVERY, Budget, Policy, SlotLimit
+from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.findings import Letter
 from scrapy_prioqueue.frontier.redis.operators.operator import Operator
@@ -70,6 +71,16 @@ def test_overview_has_the_numbers(browser: Browser, backend: RedisBackend) -> No
     assert "Left 2 1 in progress, 0 delayed" in shown
     assert "Dead letters 1" in shown
     assert "1 dead letter, 100% of the requests done or given up." in shown
+
+
+def test_a_suspect_without_slots_is_pending(
+    browser: Browser, backend: RedisBackend, redis_server: RedisServer, frontier_name: str
+) -> None:
+    backend.join("w1", clock=None)
+    client: Any = redis_server.client()
+    client.zadd(Keys(frontier_name).of("suspects"), {"anything": 0})
+
+    assert "1 suspect, kept apart from its slot." in plain(browser.get("/slots").text)
 
 
 def test_workers_and_slots_are_listed(browser: Browser, backend: RedisBackend, context: Context) -> None:

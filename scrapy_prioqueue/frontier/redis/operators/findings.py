@@ -341,11 +341,13 @@ class SlotsFound:
     Args:
         count: total number of slots; a lower bound if very many are in several lanes.
         sort: the order.
+        suspects: number of pending suspects, which are kept apart from their slots.
     """
 
     count: int
     slots: Sequence[SlotFound]
     sort: Sorting
+    suspects: int = 0
 
 
 class Letter(NamedTuple):

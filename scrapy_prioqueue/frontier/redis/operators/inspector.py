@@ -143,9 +143,11 @@ class Inspector:
             progress: called now and then with the number of slots read, if there are very many.
             look_limit: with more slots not all are read, unless the order requires it; None for 20,000.
         """
-        (created_ms,) = self.link.pipe(("HGET", self.keys.state, "created_ms"))
+        created_ms, suspects = self.link.pipe(
+            ("HGET", self.keys.state, "created_ms"), ("ZCARD", self.keys.of("suspects"))
+        )
         slots = SlotList(self.link, self.keys, self.now_ms(), int(created_ms or 0))
-        return slots.first(limit, sort, progress, look_limit)
+        return replace(slots.first(limit, sort, progress, look_limit), suspects=suspects)
 
     def held_by_worker(self) -> Mapping[str, int]:
         """Count leases by worker."""
