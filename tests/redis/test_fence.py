@@ -9,7 +9,7 @@ from scrapy_prioqueue.frontier.base import Batch, Demand, FrontierConfig, Push
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.wire import SUPERSEDED
-from tests.support.coroutines import run
+from tests.support.coroutines import closed, run
 from tests.support.servers import RedisServer, StartServer
 
 
@@ -42,23 +42,21 @@ def test_a_batch_that_was_refused_is_not_applied_by_an_earlier_call(
 @pytest.mark.real_time
 def test_a_lease_call_that_arrives_after_the_outage_leases_nothing(own_server: RedisServer, frontier_name: str) -> None:
     # As after a cut of the link: what is in the buffers of a closed connection is delivered all the same.
-    frontier = RedisFrontier(FrontierConfig(frontier_name, ("a",), "w1"), Connection(own_server.url, timeout_s=0.5))
-    run(frontier.join())
-    run(frontier.exchange([Batch(1, [Push(0, "slot", b"request", b"fingerprint")])], None))
-    late = frontier.twin()
+    made = RedisFrontier(FrontierConfig(frontier_name, ("a",), "w1"), Connection(own_server.url, timeout_s=0.5))
+    with closed(made) as frontier:
+        run(frontier.join())
+        run(frontier.exchange([Batch(1, [Push(0, "slot", b"request", b"fingerprint")])], None))
+        with closed(frontier.twin()) as late:
+            own_server.freeze()
+            with pytest.raises(FrontierUnavailable):
+                run(frontier.exchange((), Demand(1)))
+            own_server.thaw()
+            run(frontier.reconcile(()))
+            replies = run(late._session.run(late._exchange_calls((), Demand(1))))  # noqa: SLF001
 
-    own_server.freeze()
-    with pytest.raises(FrontierUnavailable):
-        run(frontier.exchange((), Demand(1)))
-    own_server.thaw()
-    run(frontier.reconcile(()))
-    replies = run(late._session.run(late._exchange_calls((), Demand(1))))  # noqa: SLF001
-
-    assert replies == [[SUPERSEDED]]
-    (lease,) = run(frontier.exchange((), Demand(1))).leases
-    assert lease.payload == b"request"
-    run(late.close())
-    run(frontier.close())
+        assert replies == [[SUPERSEDED]]
+        (lease,) = run(frontier.exchange((), Demand(1))).leases
+        assert lease.payload == b"request"
 
 
 def test_a_fence_that_arrives_after_a_later_one_does_not_set_the_session_back(

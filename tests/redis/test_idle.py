@@ -20,7 +20,7 @@ from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.options import KEEPALIVE_S
 from scrapy_prioqueue.frontier.runs import Figures
-from tests.support.coroutines import run
+from tests.support.coroutines import closed, run
 from tests.support.servers import RedisServer, StartServer
 
 pytestmark = [pytest.mark.any_server, pytest.mark.real_time]
@@ -40,11 +40,10 @@ def proxy(redis_server: RedisServer) -> Iterator[FaultProxy]:
 def frontier(proxy: FaultProxy, frontier_name: str) -> Iterator[RedisFrontier]:
     """A worker that has joined, behind the proxy."""
     config = FrontierConfig(frontier_name, ("a",), "w1")
-    frontier = RedisFrontier(config, Connection(url_of(proxy), timeout_s=TIMEOUT_S))
-    run(frontier.join())
-    run(frontier.record(Report(Figures())))
-    yield frontier
-    run(frontier.close())
+    with closed(RedisFrontier(config, Connection(url_of(proxy), timeout_s=TIMEOUT_S))) as frontier:
+        run(frontier.join())
+        run(frontier.record(Report(Figures())))
+        yield frontier
 
 
 def url_of(proxy: FaultProxy) -> str:
@@ -152,10 +151,8 @@ def test_thread_that_renews_leases_needs_no_connection_from_before(proxy: FaultP
     (lease,) = run(frontier.exchange([], Demand(1))).leases
     proxy.lose("both")
 
-    twin = frontier.twin()
-
-    assert run(twin.renew([(lease.lease_id, lease.attempt)])) == []
-    run(twin.close())
+    with closed(frontier.twin()) as twin:
+        assert run(twin.renew([(lease.lease_id, lease.attempt)])) == []
 
 
 def test_bell_that_is_forgotten_while_idle_is_noticed_by_its_ping(

@@ -17,7 +17,7 @@ from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Batch, Demand, Exchanged, Frontier, FrontierConfig, Push
 from scrapy_prioqueue.settings.table import SETTINGS
-from tests.support.coroutines import run
+from tests.support.coroutines import closed, run
 from tests.support.servers import RedisServer, StartServer
 from tests.support.waiting import wait_until
 
@@ -103,10 +103,12 @@ def test_workers_and_programs_follow_a_name(
     service: Service, frontier_name: str, end: Callable[[Service], None]
 ) -> None:
     config = FrontierConfig(frontier_name, SETTINGS["PRIOQUEUE_TIERS"].default, "w1")
-    frontier = open_frontier(config, service.url, timeout_s=TIMEOUT_S)
-    run(frontier.join())
-    assert exchange(frontier, BATCHES[0]).depth.accepted == 1
-    with FrontierClient(service.url, frontier_name, timeout_s=TIMEOUT_S) as client:
+    with (
+        closed(open_frontier(config, service.url, timeout_s=TIMEOUT_S)) as frontier,
+        FrontierClient(service.url, frontier_name, timeout_s=TIMEOUT_S) as client,
+    ):
+        run(frontier.join())
+        assert exchange(frontier, BATCHES[0]).depth.accepted == 1
         assert client.push("https://a.example/1")
 
         service.fail_over()
@@ -121,4 +123,3 @@ def test_workers_and_programs_follow_a_name(
             service.old.thaw()
         # Nothing goes to the old one any more.
         assert exchange(frontier, BATCHES[2]).depth.accepted == 5
-    run(frontier.close())

@@ -8,11 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
+
+
+class Closable(Protocol):
+    """A frontier or a connection."""
+
+    async def close(self) -> None: ...
+
+
+ClosableT = TypeVar("ClosableT", bound=Closable)
 
 
 def run(coroutine: Coroutine[Any, Any, T], *, within: float = 30.0) -> T:
@@ -23,6 +33,15 @@ def run(coroutine: Coroutine[Any, Any, T], *, within: float = 30.0) -> T:
         within: seconds until the wait fails.
     """
     return asyncio.run_coroutine_threadsafe(coroutine, _shared_loop()).result(within)
+
+
+@contextmanager
+def closed(opened: ClosableT) -> Iterator[ClosableT]:
+    """Close it in any case: what a failed test leaves open makes a later one fail when it is collected."""
+    try:
+        yield opened
+    finally:
+        run(opened.close())
 
 
 @cache
