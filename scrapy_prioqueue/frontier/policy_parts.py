@@ -189,7 +189,7 @@ def policy_warning(change: PolicyChange, worker: str, name: str) -> str:
     fields = [field for field in taken if field in changed or not changed]
     if change.owners:
         values = "; ".join(map(_change_text, change.changes)) or ", ".join(SETTINGS[field] for field in fields)
-        text += f" From now on its own count for all workers{_before(change.owners.values())}: {values}."
+        text += f" From now on its settings apply to all workers{_before(change.owners.values())}: {values}."
     missing = [PARTS[part][0] for part in PARTS if part in change.kept]
     if missing:
         text += f" It doesn't set {', '.join(SETTINGS[field] for field in missing)}, so what is in force stays."

@@ -71,7 +71,8 @@ def test_other_limits_take_effect_and_all_workers_learn_the_differences(backend:
     second, warned = joined(backend, "w2", replace(EVERYTHING, slots={SLOT: SlotLimit(delay=1)}, high_water=200))
 
     assert (
-        "From now on its own count for all workers, in place of what w1 (2023-11-14 22:13:20 UTC) has brought" in warned
+        "From now on its settings apply to all workers, in place of what w1 (2023-11-14 22:13:20 UTC) has brought"
+        in warned
     )
     assert f'PRIOQUEUE_SLOTS[\'{SLOT}\'] is {{"delay": 1}}, was {{"concurrency": 2, "delay": 10}}' in warned
     assert "PRIOQUEUE_HIGH_WATER is 200, was 100" in warned

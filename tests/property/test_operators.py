@@ -16,11 +16,11 @@ from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 from scrapy_prioqueue.errors import NotPermitted
 from scrapy_prioqueue.frontier.base import Exchanged, Push
 from scrapy_prioqueue.frontier.policy import Budget, SlotLimit
-from scrapy_prioqueue.frontier.redis.clearing import Call
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.calls import ScriptCalls
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan, Operator
+from scrapy_prioqueue.frontier.redis.scripts import Call
 from scrapy_prioqueue.rank import TIER_WIDTH
 from tests.contract.backends import TTL_S, RedisBackend
 from tests.property.model import Answer

@@ -12,7 +12,7 @@ import pytest
 from scrapy_prioqueue.errors import NotPermitted, WrongKeyType
 from scrapy_prioqueue.frontier.base import Batch, DeadLetter, Demand, FrontierConfig, Joined, Push
 from scrapy_prioqueue.frontier.policy import Policy
-from scrapy_prioqueue.frontier.redis.connection import Call, Connection
+from scrapy_prioqueue.frontier.redis.connection import Connection, KeyedCall
 from scrapy_prioqueue.frontier.redis.frontier import SORTS_PER_TRIP, RedisFrontier
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
@@ -40,7 +40,7 @@ class WatchedConnection(Connection):
         """Those that have put slots in line."""
         return [names for names in self.trips if "sort" in names]
 
-    async def run(self, calls: Sequence[Call], *, wait_replicas: int = 0) -> list[Any]:
+    async def run(self, calls: Sequence[KeyedCall], *, wait_replicas: int = 0) -> list[Any]:
         self.trips.append([name for name, _, _ in calls])
         if self._disturb is not None and len(self.sorting_trips) == 3:
             disturb, self._disturb = self._disturb, None

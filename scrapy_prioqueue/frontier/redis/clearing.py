@@ -12,7 +12,7 @@ from itertools import chain, islice
 
 from scrapy_prioqueue.frontier.redis.key_types import MANY, TYPES
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
-from scrapy_prioqueue.frontier.redis.scripts import Argument
+from scrapy_prioqueue.frontier.redis.scripts import Argument, Call
 from scrapy_prioqueue.frontier.redis.seen.shapes import DEFAULT_SHAPE, chunks_of
 
 KEYS_PER_CALL = 1000
@@ -27,9 +27,6 @@ FIELDS = ("layout", "seen_shape", "seen_levels", "seen_moved", "seen", "seen_nam
 """Fields of the state that a clearing needs."""
 
 Fields = Sequence[bytes | None]
-Call = tuple[str, Sequence[Argument]]
-"""Name of a script, arguments after the state key."""
-
 Name = str | bytes
 
 

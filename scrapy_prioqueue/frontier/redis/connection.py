@@ -158,7 +158,7 @@ async def _reply(connection: AbstractConnection) -> Any:
 
 OLDEST_VERSION = (6, 2)
 
-Call = tuple[str, str, Sequence[Argument]]
+KeyedCall = tuple[str, str, Sequence[Argument]]
 """Name of a script, state key, arguments."""
 
 PING_S = 20.0
@@ -408,7 +408,7 @@ class Connection:
             self._is_displaced = False
             await self.client.connection_pool.disconnect()
 
-    async def run(self, calls: Sequence[Call], *, wait_replicas: int = 0) -> list[Any]:
+    async def run(self, calls: Sequence[KeyedCall], *, wait_replicas: int = 0) -> list[Any]:
         """Run scripts in one round trip and return their replies, in order.
 
         Args:
@@ -465,7 +465,7 @@ class Connection:
             waiting = [self._waiting_for(wait_replicas)] if wait_replicas else []
             return await self._round_trip(connection, [*sent, *waiting])
 
-    async def _call(self, connection: AbstractConnection, calls: Sequence[Call], wait_replicas: int) -> list[Any]:
+    async def _call(self, connection: AbstractConnection, calls: Sequence[KeyedCall], wait_replicas: int) -> list[Any]:
         commands = [self._scripts[name].call(state_key, arguments) for name, state_key, arguments in calls]
         if wait_replicas:
             commands.append(self._waiting_for(wait_replicas))

@@ -37,7 +37,6 @@ from scrapy_prioqueue.frontier.operations import payload_size
 from scrapy_prioqueue.frontier.policy import LimitsInForce, SlotLimit
 from scrapy_prioqueue.frontier.policy_parts import policy_warning
 from scrapy_prioqueue.frontier.redis.checks import server_warnings
-from scrapy_prioqueue.frontier.redis.clearing import Call
 from scrapy_prioqueue.frontier.redis.clock import newest_ms
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.gone import Evicted, leases_by_worker, take_from_gone
@@ -46,7 +45,7 @@ from scrapy_prioqueue.frontier.redis.lost import take_lost
 from scrapy_prioqueue.frontier.redis.memory_watch import MemoryWatch
 from scrapy_prioqueue.frontier.redis.orders import OrderBook
 from scrapy_prioqueue.frontier.redis.recording import Recorder
-from scrapy_prioqueue.frontier.redis.scripts import Argument
+from scrapy_prioqueue.frontier.redis.scripts import Argument, Call
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import seen_argument
 from scrapy_prioqueue.frontier.redis.servers import ServerChanged
 from scrapy_prioqueue.frontier.redis.session import Calls, Journal, Session, without_claims

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 
 Argument = str | bytes | int
+
+Call = tuple[str, Sequence[Argument]]
+"""Name of a script, arguments after the state key."""
+
 _At = tuple[str, int]
 
 _FOLDER = files(__package__) / "lua"

@@ -17,7 +17,7 @@ from typing import Any
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, NotPermitted
 from scrapy_prioqueue.frontier.base import Batch, Claim, Fail, FrontierConfig, Operation
 from scrapy_prioqueue.frontier.operations import payload_size
-from scrapy_prioqueue.frontier.redis.clearing import FIELDS, WAIT_S, Call, Clearing
+from scrapy_prioqueue.frontier.redis.clearing import FIELDS, WAIT_S, Clearing
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.key_types import refuse_wrong_types, search_wrong_type, type_questions
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
@@ -30,7 +30,7 @@ from scrapy_prioqueue.frontier.redis.rejections import (
     refuse_other_hash_slot,
     rejection_of,
 )
-from scrapy_prioqueue.frontier.redis.scripts import Argument
+from scrapy_prioqueue.frontier.redis.scripts import Argument, Call
 from scrapy_prioqueue.frontier.redis.seen.bloom import needs_filters
 from scrapy_prioqueue.frontier.redis.seen.offers import NO_FILTERS, Offers, offer_questions, offers_of
 from scrapy_prioqueue.frontier.redis.seen.shapes import shape_text

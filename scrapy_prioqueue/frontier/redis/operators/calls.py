@@ -7,10 +7,9 @@ from typing import Any
 
 from redis import exceptions
 
-from scrapy_prioqueue.frontier.redis.clearing import Call
 from scrapy_prioqueue.frontier.redis.connection import OLDEST_VERSION, parse_version
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.scripts import OPERATOR_NAMES, Argument, Script, scripts_for
+from scrapy_prioqueue.frontier.redis.scripts import OPERATOR_NAMES, Argument, Call, Script, scripts_for
 from scrapy_prioqueue.frontier.redis.servers import is_node_of_cluster
 from scrapy_prioqueue.frontier.redis.wire import pieces
 
